@@ -1,0 +1,1 @@
+"""Rank and spectrum of log-probability matrices."""

@@ -1,0 +1,115 @@
+"""`highrank recipes` and `highrank data`: what there is to train, and on what."""
+
+import contextlib
+import dataclasses
+import hashlib
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from highrank.cli.options import AsJson, DataDir, out, plain, print_json
+from highrank.errors import UserError
+
+
+def recipes(as_json: AsJson = False) -> None:
+    """The recipes side by side, with the paper's results."""
+    from highrank.recipes import RECIPES
+
+    if as_json:
+        print_json(
+            [
+                {**r.resolved(), "about": r.about, "paper": [dataclasses.asdict(p) for p in r.paper]}
+                for r in RECIPES.values()
+            ]
+        )
+        return
+    by_corpus: dict[str, list[Any]] = {}
+    for recipe in RECIPES.values():
+        by_corpus.setdefault(recipe.corpus, []).append(recipe)
+    for corpus, group in by_corpus.items():
+        table = Table("", *[r.name for r in group], title=f"corpus {corpus}", title_justify="left")
+        for part in ("model", "train"):
+            for field in dataclasses.fields(getattr(group[0], part)):
+                values = [plain(getattr(getattr(r, part), field.name)) for r in group]
+                table.add_row(f"{part}.{field.name}", *values)
+            table.add_section()
+        for label, finetuned in (("paper, valid / test", False), ("paper, finetuned", True)):
+            cells = [
+                " ".join(f"{p.valid} / {p.test}" for p in r.paper if p.finetuned == finetuned) or "-" for r in group
+            ]
+            if any(cell != "-" for cell in cells):
+                table.add_row(label, *cells)
+        out.print(table)
+        for r in group:
+            out.print(f"  {r.name}: {r.about}")
+        out.print()
+
+
+def data_list(data_dir: DataDir = None, as_json: AsJson = False) -> None:
+    """What each corpus is, its licence, and where to get it."""
+    from highrank.data.catalog import CORPORA
+    from highrank.data.corpus import find_folder
+
+    def place(name: str) -> str | None:
+        with contextlib.suppress(UserError):
+            return str(find_folder(name, data_dir))
+        return None
+
+    rows = [
+        {**dataclasses.asdict(info), "folder": None if info.embedded else place(info.name)} for info in CORPORA.values()
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    for row in rows:
+        here = "carried by Python itself" if row["embedded"] else row["folder"] or "not here"
+        out.print(f"[bold]{row['name']}[/]  {escape(row['title'])}", soft_wrap=True)
+        if row["tokens"]:
+            counts = ", ".join(f"{split} {count:,}" for split, count in row["tokens"].items())
+            out.print(f"  tokens     {counts}; vocabulary {row['vocabulary']:,}", soft_wrap=True)
+        out.print(f"  licence    {escape(row['licence'])}", soft_wrap=True)
+        out.print(f"  get it     {escape(row['source'])}", soft_wrap=True)
+        out.print(f"  this copy  {escape(here)}\n", soft_wrap=True)
+
+
+def data_verify(
+    name: Annotated[str, typer.Argument(help="penn, wikitext-2 or pydoc.")], data_dir: DataDir = None
+) -> None:
+    """Check counts and checksums of the copy at hand."""
+    from highrank.data.corpus import corpus_info, find_folder, load_corpus
+
+    info = corpus_info(name)
+    corpus = load_corpus(name, data_dir)
+    counts = ", ".join(f"{split} {len(ids):,}" for split, ids in corpus.splits.items())
+    expected = " as expected" if info.tokens else ""
+    out.print(f"{name}: {counts} tokens, vocabulary {corpus.vocab_size:,}{expected}.")
+    if info.sha256:
+        folder = find_folder(name, data_dir)
+        for split, digest in info.sha256.items():
+            same = hashlib.sha256((folder / f"{split}.txt").read_bytes()).hexdigest() == digest
+            note = (
+                "checksum right"
+                if same
+                else "right counts, but not the usual bytes (line ends, spacing or order differ)"
+            )
+            out.print(f"  {split}.txt: {note}")
+
+
+def data_prepare(
+    name: Annotated[str, typer.Argument(help="penn, wikitext-2 or pydoc.")], data_dir: DataDir = None
+) -> None:
+    """Tokenise a corpus now and cache its ids, so that later commands start at once."""
+    from highrank.data.corpus import cache_folder, corpus_info, load_corpus
+
+    corpus = load_corpus(name, data_dir)
+    where = (
+        "made from Python's own text when needed"
+        if corpus_info(name).embedded
+        else f"cached in {cache_folder() / 'ids'}"
+    )
+    out.print(
+        f"{name}: {sum(map(len, corpus.splits.values())):,} tokens over {corpus.vocab_size:,} words, {where}.",
+        soft_wrap=True,
+    )

@@ -1,0 +1,63 @@
+"""What the verbs share: options, the console, and small conversions."""
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from highrank.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
+
+out = Console(highlight=False)
+
+DataDir = Annotated[
+    Path | None,
+    typer.Option(help="Folder of the corpus, or of corpora. Default: $HIGHRANK_DATA, then the user's cache folder."),
+]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+RunFolder = Annotated[Path, typer.Argument(help="A run folder, as made by 'highrank train'.")]
+
+
+def find_device(name: str) -> "torch.device":
+    import torch
+
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UserError(f'there is no device "{name}": choose auto, cpu, cuda or cuda:N.') from None
+    if device.type not in ("cpu", "cuda"):
+        raise UserError(f'the device "{name}" is not supported: choose auto, cpu, cuda or cuda:N.')
+    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device.type == "cuda" and (device.index or 0) >= found:
+        raise UserError(f'the device "{name}" is not available here ({found} CUDA devices found): use --device cpu.')
+    return device
+
+
+def parse_seconds(text: str) -> float:
+    """'90', '90s', '25m', '1.5h' -> seconds."""
+    unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1:].lower())
+    try:
+        seconds = float(text[:-1] if unit else text) * (unit or 1)
+    except ValueError:
+        seconds = math.nan
+    if not seconds > 0:
+        raise UserError(f'"{text}" is not a time: write for example 90s, 25m or 2h.')
+    return seconds
+
+
+def plain(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return "/".join(map(str, value))
+    return f"{value:g}" if isinstance(value, float) else "-" if value is None else str(value)
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=False))

@@ -1,0 +1,190 @@
+"""`highrank train` and `highrank runs`."""
+
+import contextlib
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from highrank.cli.options import AsJson, DataDir, Device, find_device, out, parse_seconds, plain, print_json
+from highrank.errors import UserError
+
+
+def train(
+    recipe: Annotated[str, typer.Argument(help="A recipe's name; 'highrank recipes' shows them.")],
+    data_dir: DataDir = None,
+    output: Annotated[
+        Path | None, typer.Option("--out", help="Run folder. Default: runs/RECIPE, numbered if taken.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Override a recipe value, e.g. train.lr=15. Repeatable."),
+    ] = None,
+    device: Device = "auto",
+    max_epochs: Annotated[int | None, typer.Option(min=0, help="Pause after this many epochs in all.")] = None,
+    time_budget: Annotated[str | None, typer.Option(help="Pause after this long from now: 90s, 25m, 2h.")] = None,
+    checkpoint_every: Annotated[
+        float, typer.Option(min=0.0, help="Seconds between checkpoints within an epoch.")
+    ] = 120.0,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the run exactly where its last checkpoint is.")
+    ] = False,
+) -> None:
+    """Train a model by a recipe: NT-ASGD, then finetuning. Ctrl-C saves; --resume continues exactly.
+
+    Examples:
+
+      highrank train pydoc-mos --max-epochs 3
+
+      highrank train ptb-mos --data-dir corpora --set train.precision=bfloat16 --time-budget 25m
+    """
+    from highrank.data.corpus import load_corpus
+    from highrank.recipes import get_recipe, override
+    from highrank.recipes.recipe import from_resolved
+    from highrank.training.loop import summarize
+    from highrank.training.loop import train as train_loop
+    from highrank.training.progress import watch
+    from highrank.training.run import Run
+
+    chosen = override(get_recipe(recipe), settings or [])
+    run = Run(output) if output else _default_run(recipe, resume)
+    seconds = parse_seconds(time_budget) if time_budget else None
+    where = find_device(device)
+    if resume:
+        info = run.info()
+        stored = from_resolved(info["recipe"], str(run.folder / "run.json"))
+        if settings or stored.name != chosen.name:
+            _check_same_recipe(stored.resolved(), chosen.resolved(), run.folder)
+        chosen = stored
+        data_dir = data_dir or (Path(info["data_dir"]) if info.get("data_dir") else None)
+    elif run.exists():
+        raise UserError(f"{run.folder} already holds a run: add --resume to continue it, or choose another --out.")
+    corpus = load_corpus(chosen.corpus, data_dir)
+    if resume and corpus.fingerprint != info["corpus_fingerprint"]:
+        raise UserError(
+            f"the text of {chosen.corpus} is not the one that {run.folder} was started with: use the same files."
+        )
+
+    out.print(f"{chosen.name} on {where}: {run.folder}", soft_wrap=True)
+    with _stop_on_signal() as stopped, watch(out, max_epochs, seconds) as listener:
+        outcome = train_loop(
+            chosen, corpus, run, where, resume=resume, data_dir=data_dir, max_epochs=max_epochs, time_budget=seconds,
+            checkpoint_every=checkpoint_every, listener=listener, should_stop=lambda: bool(stopped),
+        )  # fmt: skip
+    again = f"highrank train {chosen.name} --out {run.folder} --resume"
+    if outcome == "interrupted":
+        out.print(f"Stopped and saved. Continue with:\n  {again}", soft_wrap=True)
+        raise typer.Exit(130)
+    if not run.model_file.exists():
+        out.print(f"Paused before the first epoch ended, and saved. Continue with:\n  {again}", soft_wrap=True)
+        return
+    out.print("evaluating the best weights on valid and test ...")
+    summary = summarize(run, corpus, where, outcome)
+    out.print(
+        f"{chosen.name}: valid {summary['valid_ppl']:.2f}, test {summary['test_ppl']:.2f} "
+        f"(epoch {summary['best_epoch']} of {summary['epochs']}, {summary['parameters']:,} parameters)\n"
+        f"Written to {run.folder}"
+    )
+    if outcome != "finished":
+        out.print(f"Paused ({outcome}). Continue with:\n  {again}", soft_wrap=True)
+
+
+def _default_run(recipe: str, resume: bool) -> Any:
+    from highrank.training.run import Run
+
+    root = Path("runs")
+    taken = sorted((p for p in root.glob(f"{recipe}*") if _belongs(p.name, recipe)), key=lambda p: p.stat().st_mtime)
+    if resume:
+        if not taken:
+            raise UserError(
+                f"there is no run of {recipe} in {root} to resume: name its folder with --out, or start one."
+            )
+        return Run(taken[-1])
+    number = 1
+    while (folder := root / (recipe if number == 1 else f"{recipe}-{number}")).exists():
+        number += 1
+    return Run(folder)
+
+
+def _belongs(folder: str, recipe: str) -> bool:
+    """runs/ptb-mos and runs/ptb-mos-2 are runs of ptb-mos; runs/ptb-mos-hparams is not."""
+    rest = folder.removeprefix(recipe)
+    return rest == "" or (rest.startswith("-") and rest[1:].isdigit())
+
+
+def _check_same_recipe(stored: dict[str, Any], chosen: dict[str, Any], folder: Path) -> None:
+    flat = [
+        {
+            f"{k}.{n}" if isinstance(v, dict) else k: x
+            for k, v in r.items()
+            for n, x in (v.items() if isinstance(v, dict) else [("", v)])
+        }
+        for r in (stored, chosen)
+    ]
+    for key, value in flat[0].items():
+        if flat[1][key] != value:
+            raise UserError(
+                f"{folder} was started with {key} = {plain(value)}, not {plain(flat[1][key])}: resume it "
+                "without changing the recipe, or start a new run."
+            )
+
+
+@contextlib.contextmanager
+def _stop_on_signal() -> Iterator[list[int]]:
+    """Ctrl-C and SIGTERM ask the loop to stop after the window at hand; a second Ctrl-C interrupts at once."""
+    seen: list[int] = []
+
+    def handle(number: int, frame: object) -> None:
+        if seen:
+            raise KeyboardInterrupt
+        seen.append(number)
+        out.print("stopping after this window ...")
+
+    old = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield seen
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+def runs(
+    folder: Annotated[Path, typer.Argument(help="Where to look.")] = Path("runs"), as_json: AsJson = False
+) -> None:
+    """List the runs in a folder with their recipe, epoch and perplexities."""
+    from highrank.evaluation.perplexity import perplexity
+    from highrank.training import checkpoint
+    from highrank.training.run import Run
+
+    rows: list[dict[str, Any]] = []
+    for path in sorted(folder.glob("**/run.json")):
+        run = Run(path.parent)
+        row: dict[str, Any] = {"run": str(run.folder), "recipe": "?", "epoch": None, "best_valid_ppl": None}
+        row |= {"valid_ppl": None, "test_ppl": None, "state": ""}
+        try:
+            row["recipe"] = run.recipe().name
+            if (run.folder / "checkpoint.json").exists():
+                progress = checkpoint.load_progress(run.folder)
+                row |= {"epoch": progress.epoch, "state": "finished" if progress.finished else "can resume"}
+                if progress.best_valid is not None:
+                    row["best_valid_ppl"] = perplexity(progress.best_valid)
+            if summary := run.summary():
+                row |= {"valid_ppl": summary["valid_ppl"], "test_ppl": summary["test_ppl"]}
+        except (UserError, KeyError) as error:
+            row["state"] = f"damaged: {error}"
+        rows.append(row)
+    if as_json:
+        print_json(rows)
+        return
+    if not rows:
+        out.print(f"There are no runs in {folder}. Start one with 'highrank train pydoc-mos'.")
+        return
+    table = Table("run", "recipe", "epoch", "best valid", "valid", "test", "state")
+    for row in rows:
+        numbers = (f"{row[k]:.2f}" if row[k] is not None else "-" for k in ("best_valid_ppl", "valid_ppl", "test_ppl"))
+        table.add_row(row["run"], row["recipe"], str(row["epoch"] or "-"), *numbers, row["state"])
+    out.print(table)
+    out.print("best valid: during training, in columns; valid, test: the best weights over the whole stream.")

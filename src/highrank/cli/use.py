@@ -1,0 +1,114 @@
+"""`highrank evaluate` and `highrank generate`: what a trained run is good for."""
+
+import itertools
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+import highrank
+from highrank.cli.options import AsJson, DataDir, Device, RunFolder, find_device, out, print_json
+from highrank.errors import UserError
+
+
+def evaluate(
+    run: RunFolder,
+    split: Annotated[str, typer.Option(help="valid or test (or train).")] = "test",
+    batch_size: Annotated[int, typer.Option(min=1, help="Columns; 1 carries the state through the whole stream.")] = 1,
+    data_dir: DataDir = None,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Exact perplexity of a run's best weights: every token but the first, predicted once."""
+    from rich.progress import Progress
+
+    from highrank.evaluation.perplexity import evaluate as evaluate_stream
+
+    if split not in ("train", "valid", "test"):
+        raise UserError(f'there is no split "{split}": choose valid, test or train.')
+    where = find_device(device)
+    loaded = highrank.load(run, where)
+    corpus = _run_corpus(run, data_dir)
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(f"evaluating {split}")
+        result = evaluate_stream(
+            loaded.model,
+            corpus.splits[split],
+            batch_size,
+            on_progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    if as_json:
+        print_json(
+            {
+                "run": str(run),
+                "split": split,
+                "batch_size": batch_size,
+                "tokens": result.tokens,
+                "nll": result.nll,
+                "perplexity": result.perplexity,
+            }
+        )
+    else:
+        out.print(
+            f"{run}: {split} perplexity {result.perplexity:.2f} "
+            f"({result.nll:.4f} nats a token, {result.tokens:,} tokens predicted)",
+            soft_wrap=True,
+        )
+
+
+def generate(
+    run: RunFolder,
+    prompt: Annotated[str, typer.Option(help="Text to continue; <eos> starts a new line.")] = "<eos>",
+    length: Annotated[int, typer.Option(min=1, help="How many tokens.")] = 100,
+    temperature: Annotated[float, typer.Option(min=0.0, help="Below 1 plays safe, 0 takes the likeliest word.")] = 1.0,
+    top_k: Annotated[int | None, typer.Option(min=1, help="Sample among the k likeliest words only.")] = None,
+    top_p: Annotated[
+        float | None, typer.Option(help="Sample among the likeliest words of this share of probability.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same text.")] = 0,
+    device: Device = "auto",
+) -> None:
+    """Continue a text with a trained model."""
+    import torch
+
+    from highrank.data.corpus import EOS
+    from highrank.evaluation.generation import generate as generate_ids
+    from highrank.training.run import Run
+
+    if top_p is not None and not 0 < top_p <= 1:
+        raise UserError(f"--top-p must be above 0 and at most 1, got {top_p}.")
+    where = find_device(device)
+    loaded = highrank.load(run, where)
+    level = Run(run).info().get("corpus_level", "word")
+    index = {word: i for i, word in enumerate(loaded.words)}
+    tokens = prompt.split() if level == "word" else list(prompt)
+    unknown = [t for t in tokens if t not in index]
+    if unknown and "<unk>" not in index:
+        raise UserError(f'the model does not know "{unknown[0]}": use words of its vocabulary ({run}/vocabulary.json).')
+    if unknown:
+        Console(stderr=True).print(f"not in the vocabulary, read as <unk>: {' '.join(unknown)}", style="dim")
+    if not tokens:
+        raise UserError("--prompt is empty: give at least one word, for example --prompt '<eos>'.")
+    ids = torch.tensor([index.get(t, index.get("<unk>", 0)) for t in tokens], device=where)
+    stream = generate_ids(
+        loaded.model, ids, temperature=temperature, top_k=top_k, top_p=top_p,
+        generator=torch.Generator().manual_seed(seed),
+    )  # fmt: skip
+    words = tokens + [loaded.words[i] for i in itertools.islice(stream, length)]
+    joiner = " " if level == "word" else ""
+    print(joiner.join("\n" if w == EOS else w for w in words).replace(" \n ", "\n").replace("\n ", "\n").strip())
+
+
+def _run_corpus(folder: Path, data_dir: Path | None) -> Any:
+    """The corpus a run was trained on, found again and checked to be the same."""
+    from highrank.data.corpus import load_corpus
+    from highrank.training.run import Run
+
+    run = Run(folder)
+    info = run.info()
+    data_dir = data_dir or (Path(info["data_dir"]) if info.get("data_dir") else None)
+    corpus = load_corpus(run.recipe().corpus, data_dir)
+    if corpus.fingerprint != info.get("corpus_fingerprint"):
+        raise UserError(f"the text of {corpus.name} is not the one that {folder} was trained on: use the same files.")
+    return corpus

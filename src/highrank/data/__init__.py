@@ -1,0 +1,1 @@
+"""text -> vocabulary -> ids -> batches."""

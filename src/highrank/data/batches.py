@@ -1,0 +1,45 @@
+"""Streams of ids cut into columns, and windows of random length over them, as in the paper's code.
+
+Shapes: T tokens in a stream, B columns; a window is (length, B) words and the (length, B) words that follow them.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from highrank.errors import UserError
+
+
+class Window(NamedTuple):
+    start: int  # its first row in the columns
+    words: Tensor  # (length, B)
+    targets: Tensor  # (length, B): the words one step later
+
+
+def columns(ids: Tensor, batch_size: int) -> Tensor:
+    """(T,) -> (T // B, B): the stream in B parallel columns; what is left over at its end is dropped."""
+    length = len(ids) // batch_size
+    if length < 2:
+        raise UserError(
+            f"{len(ids):,} tokens are too few for a batch of {batch_size} columns: "
+            "lower train.batch_size or use more text."
+        )
+    return ids[: length * batch_size].view(batch_size, length).t().contiguous()
+
+
+def window_length(rng: np.random.Generator, bptt: int, max_over_bptt: int) -> int:
+    """bptt with p = .95, else half of it; jittered by N(0, 5); at least 5; at most bptt + max_over_bptt."""
+    mean = bptt if rng.random() < 0.95 else bptt / 2
+    return min(max(5, int(rng.normal(mean, 5))), bptt + max_over_bptt)
+
+
+def random_windows(
+    stream: Tensor, rng: np.random.Generator, bptt: int, max_over_bptt: int, start: int = 0
+) -> Iterator[Window]:
+    """The windows of one epoch from row `start` on. The caller's `rng` is advanced once a window, just before it."""
+    while start < len(stream) - 1:
+        length = min(window_length(rng, bptt, max_over_bptt), len(stream) - 1 - start)
+        yield Window(start, stream[start : start + length], stream[start + 1 : start + length + 1])
+        start += length

@@ -1,0 +1,72 @@
+"""The corpora that recipes name: what each is, its licence, where a user gets it, and how a right copy looks.
+
+Token counts include one `<eos>` per line. Checksums are SHA-256 of the files as commonly distributed. A copy with the
+right counts but other bytes (line ends, say) is reported as such by `highrank data verify`.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Level = Literal["word", "char"]
+SPLITS = ("train", "valid", "test")
+
+
+@dataclass(frozen=True)
+class CorpusInfo:
+    name: str
+    title: str
+    licence: str
+    source: str  # where a user gets it, in words
+    level: Level
+    tokens: dict[str, int] | None = None  # by split; None: not checked
+    vocabulary: int | None = None
+    sha256: dict[str, str] | None = None
+    embedded: bool = False  # made from what Python carries, nothing to fetch
+
+
+PENN = CorpusInfo(
+    name="penn",
+    title="Penn Treebank, word level, with Mikolov's preprocessing (10,000 words, numbers as N)",
+    licence="Linguistic Data Consortium (LDC99T42); not redistributable",
+    source=(
+        "the 'simple examples' archive of Mikolov's RNNLM toolkit (data/ptb.train.txt, ptb.valid.txt, ptb.test.txt), "
+        "or the same three files in many language-modelling repositories; rename them train.txt, valid.txt, test.txt"
+    ),
+    level="word",
+    tokens={"train": 929_589, "valid": 73_760, "test": 82_430},
+    vocabulary=10_000,
+    sha256={
+        "train": "fcea919f6cf83f35d4d00c6cbf08040d13d4155226340912e2fef9c9c4102cbf",
+        "valid": "c9fe6985fe0d4ccb578183407d7668fc6066c20700cb4cf87d8ff1cc34df1bf2",
+        "test": "dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0",
+    },
+)
+
+WIKITEXT_2 = CorpusInfo(
+    name="wikitext-2",
+    title="WikiText-2, word level (Merity et al. 2016)",
+    licence="CC BY-SA 3.0 and GFDL (Wikipedia text)",
+    source=(
+        "the word-level archive wikitext-2-v1.zip of the WikiText dataset (wiki.train.tokens, wiki.valid.tokens, "
+        "wiki.test.tokens); rename them train.txt, valid.txt, test.txt"
+    ),
+    level="word",
+    tokens={"train": 2_088_628, "valid": 217_646, "test": 245_569},
+    vocabulary=33_278,
+    sha256={
+        "train": "9e9fa1ad55b1c2c95b08e37dd8e653f638fac2c6de904b79e813611eefbc985f",
+        "valid": "f0737ed31fc1329026e95cb8b98e19c2a182c39c240ab909dc31abf2f8af58e8",
+        "test": "d790b833ef8cf03a90db7bf1271b7520b83c45ce07ba3c1a9699df81e239eca0",
+    },
+)
+
+PYDOC = CorpusInfo(
+    name="pydoc",
+    title="Python's own reference topics, word level: the prose that every CPython carries in pydoc_data.topics",
+    licence="Python Software Foundation License",
+    source="nothing to fetch; its text changes a little with the Python version, and so do its counts",
+    level="word",
+    embedded=True,
+)
+
+CORPORA = {info.name: info for info in (PENN, WIKITEXT_2, PYDOC)}

@@ -1,0 +1,183 @@
+"""A corpus: three splits of text as word (or character) ids over one vocabulary.
+
+Words are separated by white space and every line ends in `<eos>`; the vocabulary is in order of appearance over
+train, valid and test, as in the paper's code. At character level every character of a line is a token.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from highrank.data.catalog import CORPORA, SPLITS, CorpusInfo, Level
+from highrank.errors import UserError, nearest
+from highrank.files import read_tensors, write_json, write_tensors
+
+EOS = "<eos>"
+DATA_VARIABLE = "HIGHRANK_DATA"
+
+
+@dataclass(frozen=True)
+class Corpus:
+    name: str
+    level: Level
+    words: list[str]  # the vocabulary, by id
+    splits: dict[str, Tensor]  # (tokens,) int64 ids by split
+    fingerprint: str  # of the text and how it was read; a run remembers it
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self.words)
+
+
+def cache_folder() -> Path:
+    """The user's cache folder for this program (XDG_CACHE_HOME is honoured)."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "highrank"
+
+
+def find_folder(name: str, data_dir: Path | None) -> Path:
+    """Where the corpus lies: --data-dir, then HIGHRANK_DATA, then the cache folder.
+
+    Each may be the corpus folder itself or hold a folder of the corpus's name.
+    """
+    if data_dir is not None:
+        tried = [data_dir]
+    elif os.environ.get(DATA_VARIABLE):
+        tried = [Path(os.environ[DATA_VARIABLE])]
+    else:
+        tried = [cache_folder() / "data"]
+    for folder in tried:
+        for candidate in (folder / name, folder):
+            if (candidate / "train.txt").is_file():
+                return candidate
+    raise UserError(
+        f"the corpus {name} was not found in {tried[0]}: put train.txt, valid.txt and test.txt into "
+        f"{tried[0] / name}, or say where they are with --data-dir or {DATA_VARIABLE} "
+        f"('highrank data list' tells where to get them)."
+    )
+
+
+def corpus_info(name: str) -> CorpusInfo:
+    if name not in CORPORA:
+        raise UserError(f'there is no corpus called "{name}"{nearest(name, CORPORA)}')
+    return CORPORA[name]
+
+
+def load_corpus(name: str, data_dir: Path | None = None) -> Corpus:
+    """A corpus of the catalog, its counts checked, from its cached ids where the text has not changed."""
+    info = corpus_info(name)
+    if info.embedded:
+        from highrank.data.pydoc import pydoc_corpus
+
+        return pydoc_corpus()
+    corpus = read_corpus(find_folder(name, data_dir), level=info.level, name=name)
+    check_counts(corpus, info)
+    return corpus
+
+
+def read_corpus(folder: Path, level: Level = "word", name: str = "", *, cache: bool = True) -> Corpus:
+    """Any folder with train.txt, valid.txt and test.txt, as a corpus."""
+    texts = {split: _read_bytes(folder / f"{split}.txt") for split in SPLITS}
+    digest = hashlib.sha256(level.encode())
+    for text in texts.values():
+        digest.update(hashlib.sha256(text).digest())
+    fingerprint = digest.hexdigest()[:16]
+    name = name or folder.name
+
+    if cache and (cached := _read_cached(fingerprint)):
+        return Corpus(name, level, *cached, fingerprint)
+    decoded = {split: _decode(text, folder / f"{split}.txt") for split, text in texts.items()}
+    words, splits = tokenize({split: _tokens(text, level) for split, text in decoded.items()})
+    if cache:
+        _write_cached(fingerprint, words, splits)
+    return Corpus(name, level, words, splits, fingerprint)
+
+
+def tokenize(texts: Mapping[str, Iterable[str]]) -> tuple[list[str], dict[str, Tensor]]:
+    """Tokens by split -> the vocabulary in order of appearance, and ids by split."""
+    ids: dict[str, int] = {}
+    splits = {}
+    for split, tokens in texts.items():
+        array = np.fromiter((ids.setdefault(token, len(ids)) for token in tokens), dtype=np.int64)
+        splits[split] = torch.from_numpy(array)
+    return list(ids), splits
+
+
+def check_counts(corpus: Corpus, info: CorpusInfo) -> None:
+    """One sentence for a corpus whose counts are not the published ones."""
+    for split, expected in (info.tokens or {}).items():
+        if (count := len(corpus.splits[split])) != expected:
+            raise UserError(
+                f"{split}.txt of {info.name} has {count:,} tokens instead of {expected:,} "
+                f"(one <eos> per line counted): the file is truncated or from another version; get it again from "
+                f"{info.source}."
+            )
+    if info.vocabulary is not None and corpus.vocab_size != info.vocabulary:
+        raise UserError(
+            f"{info.name} has a vocabulary of {corpus.vocab_size:,} words instead of {info.vocabulary:,}: "
+            f"a file is from another version; get it again from {info.source}."
+        )
+
+
+def _tokens(text: str, level: Level) -> Iterator[str]:
+    lines = text.split("\n")
+    if lines[-1] == "":  # the text ends in a line end, which starts no further line
+        lines.pop()
+    for line in lines:
+        yield from line.split() if level == "word" else line
+        yield EOS
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing: a corpus folder needs train.txt, valid.txt and test.txt.") from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or error}.") from error
+    if not data.strip():
+        raise UserError(f"{path} is empty: get the file again.")
+    return data
+
+
+def _decode(data: bytes, path: Path) -> str:
+    try:
+        return data.decode("utf-8").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{path} is not UTF-8 text (byte {error.start} is {data[error.start]:#04x}): convert it, or get the "
+            "word-level text rather than a compressed or binary file."
+        ) from None
+
+
+# The cache: ids as safetensors and the vocabulary as JSON in the user's cache folder, so that nothing appears in the
+# folder with the text. The name carries the fingerprint, so changed text never meets old ids.
+
+
+def _cache_file(fingerprint: str) -> Path:
+    return cache_folder() / "ids" / f"{fingerprint}.safetensors"
+
+
+def _read_cached(fingerprint: str) -> tuple[list[str], dict[str, Tensor]] | None:
+    file = _cache_file(fingerprint)
+    try:
+        words = json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))
+        splits = read_tensors(file, "cached corpus")
+        return words, {split: splits[split].long() for split in SPLITS}
+    except (OSError, ValueError, KeyError, UserError):
+        return None  # absent or damaged: the text itself is at hand
+
+
+def _write_cached(fingerprint: str, words: list[str], splits: dict[str, Tensor]) -> None:
+    file = _cache_file(fingerprint)
+    # Nowhere to cache: reading the text again costs a second, failing would cost the user's work.
+    with contextlib.suppress(UserError):
+        write_tensors(file, {split: ids.int() for split, ids in splits.items()})
+        write_json(file.with_suffix(".json"), words)

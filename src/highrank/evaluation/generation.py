@@ -1,0 +1,53 @@
+"""Sampling text from a model: temperature, top-k and nucleus (top-p) filtering, repeatable by seed."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from highrank.models.language_model import LanguageModel
+
+
+@torch.no_grad()
+def generate(
+    model: LanguageModel,
+    prompt: Tensor,  # (T,) ids, at least one
+    *,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    generator: torch.Generator | None = None,
+    forbidden: list[int] | None = None,
+) -> Iterator[int]:
+    """An endless stream of ids that continue `prompt`. Temperature 0 always takes the likeliest word."""
+    model.eval()
+    log_p, state = model.log_prob(prompt[:, None], model.initial_state(1))
+    while True:
+        word = _sample(log_p[-1, 0].float(), temperature, top_k, top_p, generator, forbidden or [])
+        yield int(word)
+        log_p, state = model.log_prob(word.view(1, 1), state)
+
+
+def _sample(
+    log_p: Tensor,  # (V,)
+    temperature: float,
+    top_k: int | None,
+    top_p: float | None,
+    generator: torch.Generator | None,
+    forbidden: list[int],
+) -> Tensor:
+    log_p = log_p.clone()
+    log_p[forbidden] = -torch.inf
+    if temperature == 0:
+        return log_p.argmax()
+    # A mixture has no logits; scaling its log-probabilities is what temperature means for any distribution.
+    log_p = torch.log_softmax(log_p / temperature, dim=-1)
+    if top_k is not None:
+        kth = log_p.topk(min(top_k, len(log_p))).values[-1]
+        log_p = log_p.masked_fill(log_p < kth, -torch.inf)
+    if top_p is not None:
+        ordered, order = log_p.sort(descending=True)
+        p = ordered.softmax(-1)
+        beyond = p.cumsum(-1) - p >= top_p  # the word that crosses top_p is kept, and at least one always is
+        log_p[order[beyond]] = -torch.inf
+    return torch.multinomial(log_p.softmax(-1).cpu(), 1, generator=generator)[0].to(log_p.device)

@@ -1,0 +1,82 @@
+"""Writing files so that a crash, a kill or a full disk never leaves half of one behind."""
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from highrank.errors import UserError
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary name beside `path` to write to; it takes `path`'s place only once it is complete and on disk."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        with open(temporary, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise UserError(
+            f"cannot write {path}: {error.strerror or error}; free some space or choose another folder."
+        ) from error
+    except SafetensorError as error:
+        raise UserError(f"cannot write {path}: {error}; free some space or choose another folder.") from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
+    with replacing(path) as temporary:
+        save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, temporary, metadata)
+
+
+def write_with(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` make the file under a temporary name with the same ending (matplotlib chooses a format by it)."""
+    with replacing(path) as temporary:
+        named = temporary.with_suffix(path.suffix)
+        write(named)
+        os.replace(named, temporary)
+
+
+def read_json(path: Path, what: str) -> Any:
+    """The JSON in `path`; `what` names it in the sentence that a missing or damaged file gets."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"there is no {what} at {path}.") from None
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"the {what} at {path} is damaged or unreadable ({error}); restore it or start anew."
+        ) from error
+
+
+def read_tensors(path: Path, what: str, device: str = "cpu") -> dict[str, Tensor]:
+    """All tensors of a safetensors file; nothing is ever unpickled."""
+    try:
+        with safe_open(path, framework="pt", device=device) as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except FileNotFoundError:
+        raise UserError(f"there is no {what} at {path}.") from None
+    except (OSError, SafetensorError) as error:
+        raise UserError(
+            f"the {what} at {path} is damaged or not a safetensors file ({error}); restore it or start anew."
+        ) from error

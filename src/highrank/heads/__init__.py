@@ -1,0 +1,7 @@
+"""g -> a distribution over words: the Softmax, Mixture-of-Contexts and Mixture-of-Softmaxes heads."""
+
+from highrank.heads.moc import MoCHead
+from highrank.heads.mos import MoSHead
+from highrank.heads.softmax import SoftmaxHead
+
+__all__ = ["MoCHead", "MoSHead", "SoftmaxHead"]

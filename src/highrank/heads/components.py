@@ -1,0 +1,30 @@
+"""Mixture weights and context vectors, the parameterisation that MoC and MoS share (sections 2.4 and 2.5).
+
+    pi_k = softmax_k(w_pi,k . g)        h_k = tanh(W_h,k g + b_h,k)
+
+Shapes: g (..., in_features), pi (..., K), h (..., K, D).
+"""
+
+import torch
+from torch import Tensor, nn
+
+from highrank.ops.dropout import variational_dropout
+
+
+class MixtureComponents(nn.Module):
+    """g -> (log pi, h). The prior has no bias and the latent projection has one, as in the released code."""
+
+    def __init__(self, in_features: int, embed_dim: int, n_components: int, dropout: float) -> None:
+        super().__init__()
+        if n_components < 1:
+            raise ValueError(f"n_components must be at least 1, got {n_components}")
+        self.embed_dim, self.n_components, self.dropout = embed_dim, n_components, dropout
+        self.prior = nn.Linear(in_features, n_components, bias=False)
+        self.latent = nn.Linear(in_features, n_components * embed_dim)
+
+    def forward(self, g: Tensor) -> tuple[Tensor, Tensor]:
+        log_pi = torch.log_softmax(self.prior(g).to(torch.promote_types(g.dtype, torch.float32)), dim=-1)
+        h = torch.tanh(self.latent(g))
+        if self.training:
+            h = variational_dropout(h, self.dropout)
+        return log_pi, h.unflatten(-1, (self.n_components, self.embed_dim))

@@ -1,0 +1,26 @@
+"""The word embeddings w and bias b at the end of every head: the head's own, or tied to an input embedding."""
+
+import torch
+from torch import Tensor, nn
+
+INIT_RANGE = 0.1  # U(-.1, .1), as in the released code
+
+
+def output_embedding(vocab_size: int, embed_dim: int, weight: nn.Parameter | None) -> nn.Parameter:
+    """The given (V, D) parameter, to tie, or a new one."""
+    if weight is None:
+        return nn.Parameter(torch.empty(vocab_size, embed_dim).uniform_(-INIT_RANGE, INIT_RANGE))
+    if weight.shape != (vocab_size, embed_dim):
+        raise ValueError(
+            f"the tied weight must be (vocab_size, embed_dim) = {(vocab_size, embed_dim)}, got {tuple(weight.shape)}"
+        )
+    return weight
+
+
+def output_bias(vocab_size: int, bias: bool) -> nn.Parameter | None:
+    return nn.Parameter(torch.zeros(vocab_size)) if bias else None
+
+
+def match_targets(g: Tensor, targets: Tensor) -> None:
+    if g.shape[:-1] != targets.shape:
+        raise ValueError(f"targets must have g's leading shape {tuple(g.shape[:-1])}, got {tuple(targets.shape)}")

@@ -1,0 +1,52 @@
+"""The Softmax head, whose log-probability matrix has rank at most D + 2 (section 2.1: the bottleneck).
+
+    p(x | c) = softmax(g W^T + b)_x
+
+Shapes: g (..., D), targets (...), V words.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from highrank.heads.output_embedding import match_targets, output_bias, output_embedding
+from highrank.ops.mos_nll import Impl, mos_nll
+
+
+class SoftmaxHead(nn.Module):
+    """The hidden state is the context vector itself, so the embedding size is `in_features`.
+
+    >>> head = SoftmaxHead(in_features=400, vocab_size=10_000)
+    >>> head.nll(torch.randn(70, 12, 400), torch.randint(10_000, (70, 12))).shape
+    torch.Size([70, 12])
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        vocab_size: int,
+        *,
+        bias: bool = True,
+        weight: nn.Parameter | None = None,
+        impl: Impl = "auto",
+    ) -> None:
+        super().__init__()
+        self.in_features, self.vocab_size, self.impl = in_features, vocab_size, impl
+        self.weight = output_embedding(vocab_size, in_features, weight)
+        self.bias = output_bias(vocab_size, bias)
+
+    def nll(self, g: Tensor, targets: Tensor) -> Tensor:
+        """Negative log-likelihood of each target, in float32, of targets' shape."""
+        match_targets(g, targets)
+        h = g.reshape(-1, 1, self.in_features)
+        log_pi = h.new_zeros(h.shape[:2], dtype=torch.promote_types(h.dtype, torch.float32))
+        nll = mos_nll(h, log_pi, self.weight, self.bias, targets.reshape(-1), impl=self.impl)
+        return nll.view(targets.shape)
+
+    def log_prob(self, g: Tensor) -> Tensor:
+        """Log-probabilities of the whole vocabulary, (..., V)."""
+        logits = F.linear(g, self.weight, self.bias)
+        return torch.log_softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)), dim=-1)
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, vocab_size={self.vocab_size}, bias={self.bias is not None}"

@@ -1,0 +1,86 @@
+"""The AWD-LSTM backbone (Merity et al. 2017), with the sizes per layer that the paper needs (appendix B.1).
+
+Shapes: words (T, B) ids; hidden states g (T, B, H) of the last layer; state, one (h, c) pair of (B, H_l) a layer.
+The state is passed in and returned, never kept. A plain LSTM is the case with every dropout at zero.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from highrank.ops.dropout import embedding_dropout, variational_dropout, weight_dropout
+from highrank.ops.lstm import State, lstm
+
+INIT_RANGE = 0.1  # of the embedding, as in the released code
+
+
+class Hidden(NamedTuple):
+    g: Tensor  # (T, B, H) after the output dropout: what the head sees, and what AR penalises
+    raw: Tensor  # (T, B, H) before it: what TAR penalises
+    state: list[State]
+
+
+class WeightDropLSTM(nn.Module):
+    """One LSTM layer whose recurrent matrix is masked anew at every forward pass in training, never in evaluation."""
+
+    def __init__(self, in_features: int, hidden_size: int, weight_drop: float) -> None:
+        super().__init__()
+        self.hidden_size, self.weight_drop = hidden_size, weight_drop
+        bound = 1 / math.sqrt(hidden_size)  # torch's own initialisation of nn.LSTM
+
+        def uniform(*shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
+
+        self.weight_ih, self.weight_hh = uniform(4 * hidden_size, in_features), uniform(4 * hidden_size, hidden_size)
+        self.bias_ih, self.bias_hh = uniform(4 * hidden_size), uniform(4 * hidden_size)
+
+    def forward(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        w_hh = weight_dropout(self.weight_hh, self.weight_drop if self.training else 0.0)
+        return lstm(x, state, self.weight_ih, w_hh, self.bias_ih, self.bias_hh)
+
+
+class AWDLSTM(nn.Module):
+    """Word embedding and a stack of weight-dropped LSTM layers of the given sizes."""
+
+    def __init__(
+        self,
+        vocab_size: int,
+        embed_dim: int,
+        hidden_sizes: Sequence[int],
+        *,
+        dropout_words: float = 0.0,
+        dropout_input: float = 0.0,
+        dropout_hidden: float = 0.0,
+        dropout_output: float = 0.0,
+        weight_drop: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.hidden_sizes = tuple(hidden_sizes)
+        self.dropout_words, self.dropout_input = dropout_words, dropout_input
+        self.dropout_hidden, self.dropout_output = dropout_hidden, dropout_output
+        self.embedding = nn.Parameter(torch.empty(vocab_size, embed_dim).uniform_(-INIT_RANGE, INIT_RANGE))
+        inputs = (embed_dim, *self.hidden_sizes[:-1])
+        self.layers = nn.ModuleList(
+            WeightDropLSTM(i, h, weight_drop) for i, h in zip(inputs, self.hidden_sizes, strict=True)
+        )
+
+    def initial_state(self, batch_size: int) -> list[State]:
+        zeros = [self.embedding.new_zeros(batch_size, h) for h in self.hidden_sizes]
+        return [(z, z.clone()) for z in zeros]
+
+    def forward(self, words: Tensor, state: list[State]) -> Hidden:
+        x = embedding_dropout(words, self.embedding, self._p(self.dropout_words))
+        x = variational_dropout(x, self._p(self.dropout_input))
+        new_state = []
+        for i, (layer, layer_state) in enumerate(zip(self.layers, state, strict=True)):
+            if i > 0:
+                x = variational_dropout(x, self._p(self.dropout_hidden))
+            x, layer_state = layer(x, layer_state)
+            new_state.append(layer_state)
+        return Hidden(variational_dropout(x, self._p(self.dropout_output)), x, new_state)
+
+    def _p(self, p: float) -> float:
+        return p if self.training else 0.0

@@ -1,0 +1,36 @@
+"""The three dropouts of AWD-LSTM (Merity et al. 2017), as functions of tensors.
+
+Shapes: T time steps, B batch columns, H features. Each is the identity at p = 0; callers skip them in evaluation.
+"""
+
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def variational_dropout(x: Tensor, p: float) -> Tensor:
+    """Drop the same features at every time step: one mask of shape (1, B, H) for x of shape (T, B, H).
+
+    A tensor of fewer than three dimensions has no time to share the mask over, so every row gets its own.
+    """
+    if p == 0:
+        return x
+    shape = (1, *x.shape[1:]) if x.dim() >= 3 else x.shape
+    mask = x.new_empty(shape).bernoulli_(1 - p).div_(1 - p)
+    return x * mask
+
+
+def embedding_dropout(words: Tensor, weight: Tensor, p: float) -> Tensor:
+    """Embed `words`, dropping whole words: a word dropped at one place is dropped everywhere in this batch.
+
+    (T, B) ids, (V, D) -> (T, B, D). Equal to masking rows of `weight`, without touching all V of them.
+    """
+    embedded = F.embedding(words, weight)
+    if p == 0:
+        return embedded
+    keep = weight.new_empty(weight.shape[0], 1).bernoulli_(1 - p).div_(1 - p)  # (V, 1)
+    return embedded * F.embedding(words, keep)
+
+
+def weight_dropout(weight: Tensor, p: float) -> Tensor:
+    """DropConnect on a weight matrix: a fresh mask at every call, so at every forward pass."""
+    return weight if p == 0 else F.dropout(weight, p, training=True)

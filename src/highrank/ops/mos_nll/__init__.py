@@ -1,0 +1,62 @@
+"""Negative log-likelihood of a mixture of softmaxes (section 2.4 of the paper), without its (N, K, V) tensor.
+
+    p(y | c) = sum_k pi_k softmax(h_k W^T + b)_y          nll = -log p(y | c)
+
+Shapes: N tokens, K components, D embedding size, V vocabulary. `README.md` beside this file derives the gradient.
+"""
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from highrank.ops.mos_nll import chunked, reference
+
+Impl = Literal["auto", "reference", "chunked"]
+
+
+def mos_nll(
+    h: Tensor,  # (N, K, D) context vectors
+    log_pi: Tensor,  # (N, K) log mixture weights
+    weight: Tensor,  # (V, D) word embeddings
+    bias: Tensor | None,  # (V,)
+    targets: Tensor,  # (N,) word ids
+    *,
+    impl: Impl = "auto",
+    slab_bytes: int | None = None,
+) -> Tensor:
+    """Per-token negative log-likelihood, (N,) in float32 (float64 for float64 inputs).
+
+    `slab_bytes` bounds the logits that the chunked implementation holds at any moment; see `chunked.py` for the
+    default. Under autocast the matrix products run in the autocast dtype; sums, logarithms and the gradients of
+    `weight` and `bias` stay in float32.
+
+    >>> h, log_pi = torch.randn(7, 3, 5), torch.randn(7, 3).log_softmax(-1)
+    >>> mos_nll(h, log_pi, torch.randn(11, 5), None, torch.randint(11, (7,))).shape
+    torch.Size([7])
+    """
+    if impl not in get_args(Impl):
+        raise ValueError(f"unknown impl {impl!r}: choose one of {', '.join(get_args(Impl))}")
+    _check_shapes(h, log_pi, weight, bias, targets)
+    device = h.device.type
+    compute_dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else h.dtype
+    with torch.autocast(device, enabled=False):
+        if impl == "reference":
+            cast_bias = None if bias is None else bias.to(compute_dtype)
+            return reference.mos_nll(h.to(compute_dtype), log_pi, weight.to(compute_dtype), cast_bias, targets)
+        return chunked.mos_nll(h, log_pi, weight, bias, targets, compute_dtype=compute_dtype, slab_bytes=slab_bytes)
+
+
+def _check_shapes(h: Tensor, log_pi: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> None:
+    """One clear sentence for the mistakes that would otherwise surface inside a matrix product."""
+    if h.dim() != 3:
+        raise ValueError(f"h must be (N, K, D), got shape {tuple(h.shape)}")
+    n, k, d = h.shape
+    if log_pi.shape != (n, k):
+        raise ValueError(f"log_pi must be (N, K) = {(n, k)}, got {tuple(log_pi.shape)}")
+    if weight.dim() != 2 or weight.shape[1] != d:
+        raise ValueError(f"weight must be (V, D) with D = {d}, got {tuple(weight.shape)}")
+    if bias is not None and bias.shape != (weight.shape[0],):
+        raise ValueError(f"bias must be (V,) = {(weight.shape[0],)}, got {tuple(bias.shape)}")
+    if targets.shape != (n,):
+        raise ValueError(f"targets must be (N,) = {(n,)}, got {tuple(targets.shape)}")

@@ -1,0 +1,24 @@
+"""The definition of `mos_nll` in plain torch: what every other implementation is compared with.
+
+    nll_n = -logsumexp_k( log pi_nk + log_softmax(h_nk W^T + b)[y_n] )
+
+It holds the (N, K, V) tensor of logits. The paper's code takes log(p + 1e-8) of the mixed probabilities; the sum of
+logarithms' exponentials here needs no such floor.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def mos_nll(h: Tensor, log_pi: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
+    """(N, K, D), (N, K), (V, D), (V,) or None, (N,) -> (N,)."""
+    logits = F.linear(h, weight, bias)  # (N, K, V)
+    log_p = torch.log_softmax(_at_least_float32(logits), dim=-1)  # (N, K, V)
+    index = targets[:, None, None].expand(-1, h.shape[1], 1)  # (N, K, 1)
+    log_p_target = log_p.gather(-1, index).squeeze(-1)  # (N, K)
+    return -torch.logsumexp(_at_least_float32(log_pi) + log_p_target, dim=-1)  # (N,)
+
+
+def _at_least_float32(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))

@@ -1,0 +1,61 @@
+"""The quickstart's picture: how each model learned, and the singular values of what it can say."""
+
+from pathlib import Path
+from typing import Any
+
+from highrank.files import write_with
+from highrank.quickstart.known import Fit
+from highrank.quickstart.spoken import Trained
+
+# Okabe and Ito's palette, told apart by every kind of colour vision; dashes help in print.
+STYLES = {
+    "softmax": {"color": "#0072B2", "linestyle": "-"},
+    "moc": {"color": "#E69F00", "linestyle": "--"},
+    "mos": {"color": "#009E73", "linestyle": "-"},
+    "control": {"color": "#666666", "linestyle": ":"},
+}
+
+
+def draw(path: Path, fits: list[Fit], truth: list[float], trained: list[Trained]) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(2, 2, figsize=(11, 8), layout="constrained")
+    (known_curve, known_spectrum), (spoken_curve, spoken_spectrum) = axes
+    for fit in fits:
+        style = _style(fit.name)
+        known_curve.plot(*zip(*fit.curve, strict=True), label=fit.name, **style)
+        _spectrum(known_spectrum, fit.singular_values, fit.name, style)
+    _spectrum(known_spectrum, truth, "the truth A", {"color": "black", "linestyle": "-", "linewidth": 0.8})
+    known_curve.set(
+        yscale="log", xlabel="step", ylabel="KL to the truth (nats)", title="A language we know: fitting it"
+    )
+    known_spectrum.set(title="A language we know: singular values of log P")
+
+    for run in trained:
+        style = _style(run.name)
+        spoken_curve.plot(*zip(*run.curve, strict=True), label=run.name, marker="o", markersize=4, **style)
+        _spectrum(spoken_spectrum, run.singular_values, run.name, style)
+    spoken_curve.set(
+        xlabel="epoch", ylabel="validation perplexity", yscale="log", title="A language we speak: learning it"
+    )
+    spoken_curve.xaxis.get_major_locator().set_params(integer=True)
+    spoken_spectrum.set(title="A language we speak: singular values of log P")
+    for axis in axes.flat:
+        axis.grid(alpha=0.3)
+        axis.legend()
+    write_with(path, lambda temporary: figure.savefig(temporary, dpi=130))
+    plt.close(figure)
+
+
+def _spectrum(axis: Any, values: list[float], label: str, style: dict[str, Any]) -> None:
+    axis.plot(range(1, len(values) + 1), [v / values[0] for v in values], label=label, **style)
+    axis.set(yscale="log", xlabel="index", ylabel="singular value / largest")
+
+
+def _style(name: str) -> dict[str, Any]:
+    lowered = name.lower()
+    kind = next(k for k in ("control", "softmax", "moc", "mos") if k in lowered)
+    return STYLES[kind]

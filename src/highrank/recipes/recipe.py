@@ -1,0 +1,170 @@
+"""What a recipe is: the data, the model and the training of one run, as frozen data.
+
+Every value can be overridden on the command line by its dotted name: `--set train.lr=15 --set model.n_components=5`.
+"""
+
+import dataclasses
+import types
+import typing
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from highrank.errors import UserError, nearest
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """Sizes and dropouts; the keyword arguments of `LanguageModel`."""
+
+    head: Literal["softmax", "moc", "mos"]
+    embed_dim: int  # D, of the tied input and output embeddings
+    hidden_sizes: tuple[int, ...]  # of the LSTM layers
+    n_components: int = 1  # K
+    tied: bool = True
+    dropout_words: float = 0.0  # whole words out of the embedding
+    dropout_input: float = 0.0  # variational, on the embedded words
+    dropout_hidden: float = 0.0  # variational, between layers
+    dropout_output: float = 0.0  # variational, on g
+    dropout_latent: float = 0.0  # variational, on the context vectors h
+    weight_drop: float = 0.0  # on the recurrent matrices
+
+
+@dataclass(frozen=True)
+class TrainSpec:
+    """The loop of `highrank.training.loop`; its docstring tells what each stage does."""
+
+    lr: float
+    batch_size: int
+    seed: int
+    finetune_lr: float | None = None  # None: the same as lr
+    micro_batch_size: int | None = None  # None: the whole batch at once
+    bptt: int = 70  # mean window length
+    max_over_bptt: int = 20  # the longest window is bptt + this
+    clip: float = 0.25  # of the gradient's norm
+    weight_decay: float = 1.2e-6
+    alpha: float = 2.0  # AR: activation regularisation of g
+    beta: float = 1.0  # TAR: temporal activation regularisation of the raw hidden states
+    nonmono: int = 5  # averaging starts when validation is worse than the best of all epochs but the last `nonmono`
+    patience: int = 10  # a stage ends when its averaged validation is worse than the best but the last `patience`
+    max_epochs: int = 1000  # of the first stage
+    finetunes: int = 1  # how many finetuning stages follow
+    finetune_max_epochs: int = 1000  # of each
+    eval_batch_size: int = 10  # columns, for validation after each epoch
+    precision: Literal["float32", "bfloat16"] = "float32"
+
+
+@dataclass(frozen=True)
+class PaperResult:
+    """Perplexities that the paper prints for a recipe; only for showing beside ours."""
+
+    valid: float
+    test: float
+    table: str
+    finetuned: bool = False
+
+
+@dataclass(frozen=True)
+class Recipe:
+    name: str
+    about: str
+    corpus: str
+    model: ModelSpec
+    train: TrainSpec
+    paper: tuple[PaperResult, ...] = field(default=(), compare=False)
+
+    def resolved(self) -> dict[str, Any]:
+        """What a run folder stores: everything that decides the run's result."""
+        return {
+            "name": self.name,
+            "corpus": self.corpus,
+            "model": dataclasses.asdict(self.model),
+            "train": dataclasses.asdict(self.train),
+        }
+
+
+def from_resolved(data: Any, where: str) -> Recipe:
+    """The recipe in a run folder; a foreign or damaged one gets one sentence."""
+    try:
+        model = ModelSpec(**{**data["model"], "hidden_sizes": tuple(data["model"]["hidden_sizes"])})
+        return Recipe(data["name"], "", data["corpus"], model, TrainSpec(**data["train"]))
+    except (KeyError, TypeError) as error:
+        raise UserError(f"{where} holds no recipe that this version of highrank understands ({error}).") from None
+
+
+def override(recipe: Recipe, settings: list[str]) -> Recipe:
+    """`recipe` with `key=value` settings applied; unknown keys and wrong types get one sentence."""
+    specs: dict[str, Any] = {"model": recipe.model, "train": recipe.train}
+    keys = [f"{part}.{f.name}" for part, spec in specs.items() for f in dataclasses.fields(spec)]
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not equals:
+            raise UserError(f'"{setting}" is not a setting: write --set key=value, for example --set train.lr=15.')
+        if key not in keys:
+            raise UserError(f'there is no recipe key "{key}"{nearest(key, keys)}')
+        part, name = key.split(".")
+        hint = typing.get_type_hints(type(specs[part]))[name]
+        specs[part] = dataclasses.replace(specs[part], **{name: _parse(key, text, hint)})
+    changed = dataclasses.replace(recipe, **specs)
+    check(changed)
+    return changed
+
+
+def check(recipe: Recipe) -> None:
+    """One sentence for values that no training can use."""
+    m, t = recipe.model, recipe.train
+    for name in ("dropout_words", "dropout_input", "dropout_hidden", "dropout_output", "dropout_latent", "weight_drop"):
+        if not 0 <= getattr(m, name) < 1:
+            raise UserError(f"model.{name} must be at least 0 and below 1, got {getattr(m, name)}.")
+    positive = {"model.embed_dim": m.embed_dim, "model.n_components": m.n_components, "train.lr": t.lr}
+    positive |= {
+        f"train.{n}": getattr(t, n) for n in ("batch_size", "bptt", "clip", "eval_batch_size", "nonmono", "patience")
+    }
+    positive |= {"train.micro_batch_size": t.micro_batch_size or 1, "train.finetune_lr": t.finetune_lr or t.lr}
+    positive |= {f"model.hidden_sizes[{i}]": size for i, size in enumerate(m.hidden_sizes)}
+    for key, value in positive.items():
+        if not value > 0:
+            raise UserError(f"{key} must be positive, got {value}.")
+    for key in (
+        "weight_decay",
+        "alpha",
+        "beta",
+        "max_over_bptt",
+        "max_epochs",
+        "finetunes",
+        "finetune_max_epochs",
+        "seed",
+    ):
+        if not getattr(t, key) >= 0:
+            raise UserError(f"train.{key} must not be negative, got {getattr(t, key)}.")
+    if not m.hidden_sizes:
+        raise UserError("model.hidden_sizes needs at least one size, for example --set model.hidden_sizes=960,620.")
+    if m.head == "softmax" and m.tied and m.hidden_sizes[-1] != m.embed_dim:
+        raise UserError(
+            f"a tied softmax head needs its last hidden size ({m.hidden_sizes[-1]}) equal to model.embed_dim "
+            f"({m.embed_dim}): change one of them or add --set model.tied=false."
+        )
+    if t.micro_batch_size and t.batch_size % t.micro_batch_size:
+        raise UserError(
+            f"train.batch_size ({t.batch_size}) must be a multiple of train.micro_batch_size ({t.micro_batch_size})."
+        )
+
+
+def _parse(key: str, text: str, hint: Any) -> Any:
+    """`text` as a value of the annotated type."""
+    if typing.get_origin(hint) is types.UnionType:
+        if text.lower() == "none":
+            return None
+        (hint,) = [a for a in typing.get_args(hint) if a is not type(None)]
+    if typing.get_origin(hint) is Literal:
+        if text not in typing.get_args(hint):
+            raise UserError(f'{key} cannot be "{text}"{nearest(text, typing.get_args(hint))}')
+        return text
+    try:
+        if hint is bool:
+            return {"true": True, "false": False}[text.lower()]
+        if typing.get_origin(hint) is tuple:
+            return tuple(int(part) for part in text.strip("[]()").split(",") if part.strip())
+        return hint(text)
+    except (ValueError, KeyError):
+        wanted = "whole numbers separated by commas" if typing.get_origin(hint) is tuple else hint.__name__
+        raise UserError(f'{key} must be {wanted}, got "{text}".') from None

@@ -1,0 +1,70 @@
+"""WikiText-2 recipes (tables 2 and 5 of the paper, its appendix B.1); see `penn.py` on where values come from."""
+
+from dataclasses import replace
+
+from highrank.recipes.recipe import ModelSpec, PaperResult, Recipe, TrainSpec
+
+# 34,909,528 parameters: embedding 33,278 x 300 (tied) + output bias + LSTMs 300-1150-1150-650
+# + latent 650 x 4,500 + 4,500 + prior 650 x 15.
+WT2_MOS = Recipe(
+    name="wt2-mos",
+    about="the paper's WikiText-2 model: AWD-LSTM with a mixture of 15 softmaxes",
+    corpus="wikitext-2",
+    model=ModelSpec(
+        head="mos",
+        embed_dim=300,
+        hidden_sizes=(1150, 1150, 650),
+        n_components=15,
+        dropout_words=0.1,
+        dropout_input=0.55,
+        dropout_hidden=0.2,
+        dropout_output=0.4,
+        dropout_latent=0.29,
+        weight_drop=0.5,
+    ),
+    # The released one-GPU command splits the batch in three (5 columns each) to fit the memory of its day.
+    train=TrainSpec(lr=15.0, finetune_lr=20.0, batch_size=15, micro_batch_size=5, seed=1882, max_over_bptt=20),
+    paper=(
+        PaperResult(66.01, 63.33, "table 2"),
+        PaperResult(63.88, 61.45, "table 2", finetuned=True),
+    ),
+)
+
+WT2_MOC = replace(
+    WT2_MOS,
+    name="wt2-moc",
+    about="ablation: the same parameters, mixed before the softmax",
+    model=replace(WT2_MOS.model, head="moc"),
+    paper=(PaperResult(68.76, 65.98, "table 5"),),
+)
+
+# 33,556,078 parameters. Merity et al.'s released command for WT2: lr 30, batch 80, dropouti .65 (the default),
+# dropouth .2, seed 1882, 750 epochs.
+WT2_SOFTMAX = Recipe(
+    name="wt2-softmax",
+    about="baseline: AWD-LSTM with its own hyper-parameters (Merity et al. 2017)",
+    corpus="wikitext-2",
+    model=ModelSpec(
+        head="softmax",
+        embed_dim=400,
+        hidden_sizes=(1150, 1150, 400),
+        dropout_words=0.1,
+        dropout_input=0.65,
+        dropout_hidden=0.2,
+        dropout_output=0.4,
+        weight_drop=0.5,
+    ),
+    train=TrainSpec(lr=30.0, batch_size=80, seed=1882, max_epochs=750, max_over_bptt=20),
+    paper=(PaperResult(68.73, 65.40, "table 5"),),
+)
+
+# Sizes as for ptb-softmax-mos-hparams: the last layer has the embedding's 300 units, for tying.
+WT2_SOFTMAX_MOS_HPARAMS = replace(
+    WT2_MOS,
+    name="wt2-softmax-mos-hparams",
+    about="ablation: a softmax trained with the hyper-parameters of wt2-mos",
+    model=replace(WT2_MOS.model, head="softmax", n_components=1, dropout_latent=0.0, hidden_sizes=(1150, 1150, 300)),
+    paper=(PaperResult(72.73, 69.18, "table 5"),),
+)
+
+RECIPES = (WT2_SOFTMAX, WT2_MOC, WT2_MOS, WT2_SOFTMAX_MOS_HPARAMS)

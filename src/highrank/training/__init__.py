@@ -1,0 +1,1 @@
+"""The loop, NT-ASGD, checkpoints and run folders."""

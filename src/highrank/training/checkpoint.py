@@ -1,0 +1,139 @@
+"""Checkpoints from which a run continues exactly where it was.
+
+A checkpoint is a safetensors file (weights, averages, hidden states, random generators) and `checkpoint.json`
+(counters, histories, position). The tensors are written first, under a name of their own; then checkpoint.json, which
+names them, is replaced in one step. So at every moment checkpoint.json belongs to a complete file, whenever the process dies.
+"""
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from highrank.errors import UserError
+from highrank.files import read_json, read_tensors, write_json, write_tensors
+from highrank.ops.lstm import State
+
+FORMAT = 1
+
+
+@dataclass
+class Progress:
+    """Where training stands, apart from tensors."""
+
+    stage: int = 0  # 0: training; 1, 2, ...: finetuning
+    stage_epoch: int = 0  # finished epochs of the stage
+    epoch: int = 0  # finished epochs in all
+    row: int = 0  # rows of the columns that this epoch has used
+    step: int = 0  # updates in all
+    loss_sum: float = 0.0  # of this epoch, in nats
+    loss_tokens: int = 0
+    skipped: int = 0  # updates left out because loss or gradient was not finite
+    skipped_in_a_row: int = 0
+    history: list[float] = field(default_factory=list)  # validation losses for the non-monotone rule in force
+    best_valid: float | None = None  # in nats
+    best_epoch: int = 0
+    seconds: float = 0.0  # of training and validation so far
+    finished: bool = False
+    metrics_bytes: int = 0  # how much of metrics.jsonl belongs to this checkpoint
+
+
+@dataclass
+class Checkpoint:
+    progress: Progress
+    weights: dict[str, Tensor]
+    averages: dict[str, Tensor] | None
+    n_averaged: int
+    hidden: list[list[State]]  # by micro-batch and layer; empty at the start of an epoch
+    window_rng: dict[str, Any]  # numpy's generator state
+    torch_rng: Tensor
+    cuda_rng: Tensor | None
+
+
+def save(folder: Path, checkpoint: Checkpoint) -> None:
+    tensors = {f"weights/{name}": t for name, t in checkpoint.weights.items()}
+    tensors |= {f"averages/{name}": t for name, t in (checkpoint.averages or {}).items()}
+    for m, layers in enumerate(checkpoint.hidden):
+        for i, (h, c) in enumerate(layers):
+            tensors |= {f"hidden/{m}/{i}/h": h, f"hidden/{m}/{i}/c": c}
+    tensors["rng/torch"] = checkpoint.torch_rng
+    if checkpoint.cuda_rng is not None:
+        tensors["rng/cuda"] = checkpoint.cuda_rng
+    name = f"checkpoint-{checkpoint.progress.step}-{checkpoint.progress.epoch}.safetensors"
+    write_tensors(folder / name, tensors)
+    write_json(
+        folder / "checkpoint.json",
+        {
+            "format": FORMAT,
+            "tensors": name,
+            "averaging": checkpoint.averages is not None,
+            "n_averaged": checkpoint.n_averaged,
+            "window_rng": checkpoint.window_rng,
+            "progress": asdict(checkpoint.progress),
+        },
+    )
+    for old in folder.glob("checkpoint-*.safetensors"):
+        if old.name != name:
+            old.unlink(missing_ok=True)
+
+
+def load_progress(folder: Path) -> Progress:
+    """Where a run stands, without reading its tensors."""
+    return _progress(_read(folder), folder)
+
+
+def load(folder: Path) -> Checkpoint:
+    data = _read(folder)
+    try:
+        tensors = read_tensors(folder / data["tensors"], "checkpoint file")
+        return Checkpoint(
+            progress=_progress(data, folder),
+            weights=_under("weights/", tensors),
+            averages=_under("averages/", tensors) if data["averaging"] else None,
+            n_averaged=data["n_averaged"],
+            hidden=_hidden(_under("hidden/", tensors)),
+            window_rng=data["window_rng"],
+            torch_rng=tensors["rng/torch"],
+            cuda_rng=tensors.get("rng/cuda"),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise _damaged(folder, error) from None
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    path = folder / "checkpoint.json"
+    data = read_json(path, "checkpoint")
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise UserError(f"{path} is not a checkpoint that this version of highrank wrote.")
+    return data
+
+
+def _progress(data: dict[str, Any], folder: Path) -> Progress:
+    try:
+        return Progress(**data["progress"])
+    except (KeyError, TypeError) as error:
+        raise _damaged(folder, error) from None
+
+
+def _damaged(folder: Path, error: Exception) -> UserError:
+    return UserError(f"the checkpoint in {folder} is damaged ({error}); restore it or start anew.")
+
+
+def generator(state: dict[str, Any]) -> np.random.Generator:
+    rng = np.random.default_rng()
+    rng.bit_generator.state = state
+    return rng
+
+
+def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def _hidden(tensors: dict[str, Tensor]) -> list[list[State]]:
+    keys = sorted({tuple(map(int, name.split("/")[:2])) for name in tensors})
+    hidden: list[list[State]] = [[] for _ in range(1 + max((m for m, _ in keys), default=-1))]
+    for m, i in keys:
+        hidden[m].append((tensors[f"{m}/{i}/h"], tensors[f"{m}/{i}/c"]))
+    return hidden

@@ -1,0 +1,83 @@
+"""SGD that turns into averaged SGD by a non-monotone rule (NT-ASGD, Merity et al. 2017).
+
+    theta <- theta - lr (grad + weight_decay theta)
+    average <- average + (theta - average) / n        once averaging is on, n = 1, 2, ... updates since then
+
+Evaluation uses the average; the gradient is always taken at theta.
+
+    # differs from the paper's code: torch.optim.ASGD applies the learning rate of the previous window (it computes its
+    # step size after the update); here every window's own length scales its own update.
+"""
+
+import contextlib
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch import Tensor, nn
+
+
+class NTASGD:
+    """The update and the average of a list of parameters. Plain SGD until `start_averaging`."""
+
+    def __init__(self, parameters: Iterable[nn.Parameter], weight_decay: float = 0.0) -> None:
+        self.parameters = list(parameters)
+        self.weight_decay = weight_decay
+        self.averages: list[Tensor] | None = None
+        self.n_averaged = 0
+
+    @property
+    def averaging(self) -> bool:
+        return self.averages is not None
+
+    def start_averaging(self) -> None:
+        self.averages = [p.detach().clone() for p in self.parameters]
+        self.n_averaged = 0
+
+    def stop_averaging(self) -> None:
+        self.averages, self.n_averaged = None, 0
+
+    @torch.no_grad()
+    def step(self, lr: float) -> None:
+        for p in self.parameters:
+            if p.grad is None:
+                continue
+            if self.weight_decay:
+                p.mul_(1 - lr * self.weight_decay)
+            p.add_(p.grad, alpha=-lr)
+        if self.averages is not None:
+            self.n_averaged += 1
+            for average, p in zip(self.averages, self.parameters, strict=True):
+                average.lerp_(p, 1 / self.n_averaged)
+
+    def zero_grad(self) -> None:
+        for p in self.parameters:
+            p.grad = None
+
+    @contextlib.contextmanager
+    def averaged_weights(self) -> Iterator[None]:
+        """Within it the parameters hold their averages (or stay as they are before averaging starts)."""
+        if self.averages is None:
+            yield
+            return
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    @torch.no_grad()
+    def _swap(self) -> None:
+        assert self.averages is not None
+        for average, p in zip(self.averages, self.parameters, strict=True):
+            kept = p.detach().clone()
+            p.copy_(average)
+            average.copy_(kept)
+
+
+def is_worse(loss: float, history: list[float], window: int) -> bool:
+    """The non-monotone rule: `loss` is above the best of `history` without its last `window` entries.
+
+    `history` holds the losses of earlier epochs, not `loss` itself. So nothing can trigger in the first `window` + 1
+    epochs, and later a loss must lose against a best that is more than `window` epochs old.
+    """
+    return len(history) > window and loss > min(history[:-window])

@@ -1,0 +1,124 @@
+"""What a person sees while a model trains: a live bar on a terminal, plain lines anywhere else."""
+
+import contextlib
+import math
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from highrank.evaluation.perplexity import perplexity
+from highrank.training.loop import Listener
+
+PLAIN_LINE_EVERY_SECONDS = 30.0
+
+
+@contextlib.contextmanager
+def watch(console: Console, max_epochs: int | None, time_budget: float | None) -> Iterator[Listener]:
+    """A listener for `train` that draws on `console` for as long as the block runs."""
+    if not console.is_terminal:
+        yield _Lines(console, max_epochs, time_budget)
+        return
+    columns = (
+        TextColumn("epoch {task.fields[epoch]}"),
+        BarColumn(bar_width=None),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[speed]:,.0f} tok/s  loss {task.fields[loss]:.3f}  ppl {task.fields[ppl]:.1f}"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[left]}"),
+    )
+    with Progress(*columns, console=console, refresh_per_second=4) as bars:
+        yield _Bar(console, max_epochs, time_budget, bars)
+
+
+class _Lines:
+    """An epoch a line, and a sign of life in between."""
+
+    def __init__(self, console: Console, max_epochs: int | None, time_budget: float | None) -> None:
+        self.console, self.max_epochs, self.time_budget = console, max_epochs, time_budget
+        self.start = time.perf_counter()
+        self.first_epoch: int | None = None
+        self.epoch = self.rows = 0
+        self.loss = math.nan  # smoothed over about fifty windows
+        self._window_start = time.perf_counter()
+        self._tokens = 0
+        self._said = time.perf_counter()
+
+    def epoch_started(self, epoch: int, rows: int, row: int) -> None:
+        self.first_epoch = self.first_epoch or epoch
+        self.epoch, self.rows = epoch, rows
+        self._window_start, self._tokens = time.perf_counter(), 0
+
+    def window_done(self, row: int, tokens: int, loss: float) -> None:
+        self._tokens += tokens
+        if math.isfinite(loss):
+            self.loss = loss if math.isnan(self.loss) else 0.98 * self.loss + 0.02 * loss
+        self.show(row)
+
+    def show(self, row: int) -> None:
+        if time.perf_counter() - self._said >= PLAIN_LINE_EVERY_SECONDS:
+            self._said = time.perf_counter()
+            share, speed = row / max(1, self.rows), self.speed()
+            text = f"  epoch {self.epoch}: {share:4.0%}, {speed:,.0f} tok/s, loss {self.loss:.3f}"
+            self.console.print(f"{text}, ppl {perplexity(self.loss):.1f}{self.left(row)}", highlight=False)
+
+    def speed(self) -> float:
+        return self._tokens / max(time.perf_counter() - self._window_start, 1e-9)
+
+    def left(self, row: int) -> str:
+        """How long the whole run may still take, where that can be known."""
+        elapsed = time.perf_counter() - self.start
+        seconds = []
+        if self.time_budget is not None:
+            seconds.append(self.time_budget - elapsed)
+        if self.max_epochs is not None and self.first_epoch is not None:
+            done = self.epoch - self.first_epoch + row / max(1, self.rows)
+            if done > 0.02:
+                seconds.append(elapsed / done * (self.max_epochs - self.first_epoch + 1 - done))
+        return f", about {_duration(min(seconds))} left in all" if seconds else ""
+
+    def epoch_done(self, record: dict[str, Any]) -> None:
+        best = "best so far" if record["best_epoch"] == record["epoch"] else f"best {record['best_valid_ppl']:.2f}"
+        kind = record["stage"] + (", averaged" if record["averaged"] else "")
+        skipped = f", {record['skipped']} windows skipped" if record["skipped"] else ""
+        self.console.print(
+            f"epoch {record['epoch']:>4} ({kind}): train {record['train_ppl']:8.2f}, valid {record['valid_ppl']:8.2f} "
+            f"({best}), {record['tokens_per_second']:,.0f} tok/s, {_duration(record['seconds'])} in all{skipped}",
+            highlight=False,
+        )
+        self._said = time.perf_counter()
+
+    def message(self, text: str) -> None:
+        self.console.print(text, highlight=False)
+
+
+class _Bar(_Lines):
+    def __init__(self, console: Console, max_epochs: int | None, time_budget: float | None, bars: Progress) -> None:
+        super().__init__(console, max_epochs, time_budget)
+        self.bars = bars
+        self.task: TaskID | None = None
+
+    def epoch_started(self, epoch: int, rows: int, row: int) -> None:
+        super().epoch_started(epoch, rows, row)
+        if self.task is not None:
+            self.bars.remove_task(self.task)
+        self.task = self.bars.add_task(
+            "", total=rows, completed=row, epoch=epoch, speed=0.0, loss=math.nan, ppl=math.nan, left=""
+        )
+
+    def show(self, row: int) -> None:
+        assert self.task is not None
+        left = self.left(row).removeprefix(", ")
+        self.bars.update(
+            self.task, completed=row, speed=self.speed(), loss=self.loss, ppl=perplexity(self.loss), left=left
+        )
+
+
+def _duration(seconds: float) -> str:
+    seconds = max(0, round(seconds))
+    hours, minutes, seconds = seconds // 3600, seconds // 60 % 60, seconds % 60
+    if hours:
+        return f"{hours} h {minutes:02} min"
+    return f"{minutes} min {seconds:02} s" if minutes else f"{seconds} s"

@@ -1,0 +1,121 @@
+"""A run folder: everything about one training run, and `load`, which opens it.
+
+run.json             recipe, corpus, provenance
+vocabulary.json      the words by id
+model.safetensors    the best weights on validation so far (averaged ones, once averaging is on)
+checkpoint.json      where training stands; it names the safetensors file that belongs to it
+metrics.jsonl        one line an epoch, and one every few seconds within it
+summary.json         perplexities, once the run has ended or paused
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from highrank.data.corpus import Corpus
+from highrank.errors import UserError
+from highrank.files import read_json, read_tensors, write_json, write_tensors
+from highrank.models.language_model import LanguageModel
+from highrank.recipes.recipe import Recipe, from_resolved
+from highrank.training.provenance import provenance
+
+
+@dataclass(frozen=True)
+class Run:
+    folder: Path
+
+    @property
+    def model_file(self) -> Path:
+        return self.folder / "model.safetensors"
+
+    @property
+    def metrics_file(self) -> Path:
+        return self.folder / "metrics.jsonl"
+
+    @property
+    def summary_file(self) -> Path:
+        return self.folder / "summary.json"
+
+    def exists(self) -> bool:
+        return (self.folder / "run.json").exists()
+
+    def create(self, recipe: Recipe, corpus: Corpus, device: torch.device, data_dir: Path | None) -> None:
+        write_json(self.folder / "vocabulary.json", corpus.words)
+        write_json(
+            self.folder / "run.json",
+            {
+                "recipe": recipe.resolved(),
+                "corpus_fingerprint": corpus.fingerprint,
+                "corpus_level": corpus.level,
+                "data_dir": str(data_dir.resolve()) if data_dir else None,
+                "provenance": provenance(device),
+            },
+        )
+
+    def info(self) -> dict[str, Any]:
+        if not self.folder.is_dir():
+            raise UserError(f"there is no run at {self.folder}; 'highrank runs' lists the runs at hand.")
+        info = read_json(self.folder / "run.json", "run description (run.json)")
+        if not isinstance(info, dict) or "recipe" not in info:
+            raise UserError(f"{self.folder / 'run.json'} does not describe a highrank run.")
+        return info
+
+    def recipe(self) -> Recipe:
+        return from_resolved(self.info()["recipe"], str(self.folder / "run.json"))
+
+    def words(self) -> list[str]:
+        words = read_json(self.folder / "vocabulary.json", "vocabulary")
+        if not isinstance(words, list):
+            raise UserError(f"{self.folder / 'vocabulary.json'} is not a list of words.")
+        return words
+
+    def save_model(self, model: LanguageModel, about: dict[str, str]) -> None:
+        write_tensors(self.model_file, dict(model.named_parameters()), about)
+
+    def load_weights(self, model: LanguageModel) -> None:
+        """Put the best weights into `model`."""
+        copy_weights(model, read_tensors(self.model_file, "trained model"), self.model_file)
+
+    def summary(self) -> dict[str, Any] | None:
+        return read_json(self.summary_file, "summary") if self.summary_file.exists() else None
+
+
+def copy_weights(model: LanguageModel, tensors: dict[str, torch.Tensor], where: Path) -> None:
+    """Set every parameter from `tensors`; names and shapes must be exactly the model's (tied ones appear once)."""
+    parameters = dict(model.named_parameters())
+    for name in parameters.keys() ^ tensors.keys():
+        problem = "lacks" if name in parameters else "has the unexpected"
+        raise UserError(f"{where} belongs to another model: it {problem} tensor {name}.")
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            if parameter.shape != tensors[name].shape:
+                raise UserError(
+                    f"{where} belongs to another model: {name} is {tuple(tensors[name].shape)} there and "
+                    f"{tuple(parameter.shape)} in the recipe."
+                )
+            parameter.copy_(tensors[name])
+
+
+def build_model(recipe: Recipe, vocab_size: int) -> LanguageModel:
+    return LanguageModel(vocab_size, **dataclasses.asdict(recipe.model))
+
+
+class Loaded(NamedTuple):
+    model: LanguageModel  # in evaluation mode
+    words: list[str]  # the vocabulary by id
+    recipe: Recipe
+
+
+def load(run: str | Path, device: str | torch.device = "cpu") -> Loaded:
+    """The best model of a run, its vocabulary and its recipe.
+
+    >>> model, words, recipe = highrank.load("runs/ptb-mos")  # doctest: +SKIP
+    """
+    opened = Run(Path(run))
+    recipe, words = opened.recipe(), opened.words()
+    model = build_model(recipe, len(words))
+    opened.load_weights(model)
+    return Loaded(model.to(device).eval(), words, recipe)
