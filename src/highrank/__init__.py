@@ -4,21 +4,28 @@ The heads are drop-in modules: each owns its exact loss (`nll`), its distributio
 its parts (`components`). `load` opens a trained run.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
-from highrank.heads import MoCHead, MoSHead, SoftmaxHead
-
 if TYPE_CHECKING:
+    from highrank.heads import MoCHead as MoCHead
+    from highrank.heads import MoSHead as MoSHead
+    from highrank.heads import SoftmaxHead as SoftmaxHead
     from highrank.training.run import load as load
 
 __version__ = "0.1.0"
 __all__ = ["MoCHead", "MoSHead", "SoftmaxHead", "__version__", "load"]
 
+# Imported when first used, so that commands which need no torch do not wait for it.
+_HOMES = {
+    "MoCHead": "highrank.heads",
+    "MoSHead": "highrank.heads",
+    "SoftmaxHead": "highrank.heads",
+    "load": "highrank.training.run",
+}
+
 
 def __getattr__(name: str) -> Any:
-    # `load` brings the file formats with it; heads alone need only torch.
-    if name == "load":
-        from highrank.training.run import load
-
-        return load
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'highrank' has no attribute {name!r}")

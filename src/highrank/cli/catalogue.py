@@ -27,9 +27,12 @@ def recipes(as_json: AsJson = False) -> None:
         return
     by_corpus: dict[str, list[Any]] = {}
     for recipe in RECIPES.values():
-        by_corpus.setdefault(recipe.corpus, []).append(recipe)
+        by_corpus.setdefault(recipe.data.corpus, []).append(recipe)
     for corpus, group in by_corpus.items():
-        table = Table("", *[r.name for r in group], title=f"corpus {corpus}", title_justify="left")
+        table = Table(title=f"corpus {corpus}", title_justify="left")
+        table.add_column("", no_wrap=True)  # the keys of --set, whole
+        for r in group:
+            table.add_column(r.name, overflow="fold")
         for part in ("model", "train"):
             for field in dataclasses.fields(getattr(group[0], part)):
                 values = [plain(getattr(getattr(r, part), field.name)) for r in group]

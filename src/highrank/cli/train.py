@@ -39,6 +39,8 @@ def train(
 
       highrank train pydoc-mos --max-epochs 3
 
+      highrank train ptb-mos --set data.corpus=my-folder --set data.level=char
+
       highrank train ptb-mos --data-dir corpora --set train.precision=bfloat16 --time-budget 25m
     """
     from highrank.data.corpus import load_corpus
@@ -62,10 +64,10 @@ def train(
         data_dir = data_dir or (Path(info["data_dir"]) if info.get("data_dir") else None)
     elif run.exists():
         raise UserError(f"{run.folder} already holds a run: add --resume to continue it, or choose another --out.")
-    corpus = load_corpus(chosen.corpus, data_dir)
+    corpus = load_corpus(chosen.data.corpus, data_dir, chosen.data.level)
     if resume and corpus.fingerprint != info["corpus_fingerprint"]:
         raise UserError(
-            f"the text of {chosen.corpus} is not the one that {run.folder} was started with: use the same files."
+            f"the text of {chosen.data.corpus} is not the one that {run.folder} was started with: use the same files."
         )
 
     out.print(f"{chosen.name} on {where}: {run.folder}", soft_wrap=True)

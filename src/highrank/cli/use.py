@@ -108,7 +108,8 @@ def _run_corpus(folder: Path, data_dir: Path | None) -> Any:
     run = Run(folder)
     info = run.info()
     data_dir = data_dir or (Path(info["data_dir"]) if info.get("data_dir") else None)
-    corpus = load_corpus(run.recipe().corpus, data_dir)
+    spec = run.recipe().data
+    corpus = load_corpus(spec.corpus, data_dir, spec.level)
     if corpus.fingerprint != info.get("corpus_fingerprint"):
         raise UserError(f"the text of {corpus.name} is not the one that {folder} was trained on: use the same files.")
     return corpus

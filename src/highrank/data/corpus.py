@@ -66,12 +66,17 @@ def find_folder(name: str, data_dir: Path | None) -> Path:
 
 def corpus_info(name: str) -> CorpusInfo:
     if name not in CORPORA:
-        raise UserError(f'there is no corpus called "{name}"{nearest(name, CORPORA)}')
+        raise UserError(f'there is no corpus or folder with train.txt called "{name}"{nearest(name, CORPORA)}')
     return CORPORA[name]
 
 
-def load_corpus(name: str, data_dir: Path | None = None) -> Corpus:
-    """A corpus of the catalog, its counts checked, from its cached ids where the text has not changed."""
+def load_corpus(name: str, data_dir: Path | None = None, level: Level = "word") -> Corpus:
+    """A corpus of the catalog, its counts checked, or any folder with the three files, read at `level`.
+
+    Ids come from the cache where the text has not changed.
+    """
+    if name not in CORPORA and (Path(name) / "train.txt").exists():
+        return read_corpus(Path(name), level)
     info = corpus_info(name)
     if info.embedded:
         from highrank.data.pydoc import pydoc_corpus

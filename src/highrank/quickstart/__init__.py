@@ -83,7 +83,8 @@ def _known_reading(fits: list[known.Fit]) -> str:
     verdict = "fits, as the theory predicts" if control.kl < 0.1 * softmax.kl else "does not fit well in these steps"
     return (
         f"At D = {softmax.embed_dim} the low-rank heads end at rank {low}; MoS reaches rank {mos.rank} "
-        f"and comes {better} the truth than both.\n   MoC has exactly as many parameters as MoS, so their number is not the reason. "
+        f"and comes {better} the truth than both.\n"
+        f"   MoC has exactly as many parameters as MoS, so their number is not the reason. "
         f"The control with D = {control.embed_dim} {verdict}."
     )
 

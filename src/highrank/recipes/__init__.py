@@ -2,9 +2,9 @@
 
 from highrank.errors import UserError, nearest
 from highrank.recipes import penn, pydoc, wikitext2
-from highrank.recipes.recipe import ModelSpec, PaperResult, Recipe, TrainSpec, override
+from highrank.recipes.recipe import DataSpec, ModelSpec, PaperResult, Recipe, TrainSpec, override
 
-__all__ = ["RECIPES", "ModelSpec", "PaperResult", "Recipe", "TrainSpec", "get_recipe", "override"]
+__all__ = ["RECIPES", "DataSpec", "ModelSpec", "PaperResult", "Recipe", "TrainSpec", "get_recipe", "override"]
 
 RECIPES = {recipe.name: recipe for part in (penn, wikitext2, pydoc) for recipe in part.RECIPES}
 

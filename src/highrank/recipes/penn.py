@@ -6,7 +6,7 @@ commands, which produced the published numbers (github.com/zihangdai/mos).
 
 from dataclasses import replace
 
-from highrank.recipes.recipe import ModelSpec, PaperResult, Recipe, TrainSpec
+from highrank.recipes.recipe import DataSpec, ModelSpec, PaperResult, Recipe, TrainSpec
 
 # 21,500,620 parameters: embedding 10,000 x 280 (tied) + output bias 10,000
 # + LSTMs 4 x (960 x (280 + 960) + 2 x 960) + 4 x (960 x (960 + 960) + 2 x 960) + 4 x (620 x (960 + 620) + 2 x 620)
@@ -14,7 +14,7 @@ from highrank.recipes.recipe import ModelSpec, PaperResult, Recipe, TrainSpec
 PTB_MOS = Recipe(
     name="ptb-mos",
     about="the paper's PTB model: AWD-LSTM with a mixture of 15 softmaxes",
-    corpus="penn",
+    data=DataSpec("penn"),
     model=ModelSpec(
         head="mos",
         embed_dim=280,
@@ -48,7 +48,7 @@ PTB_MOC = replace(
 PTB_SOFTMAX = Recipe(
     name="ptb-softmax",
     about="baseline: AWD-LSTM with its own hyper-parameters (Merity et al. 2017)",
-    corpus="penn",
+    data=DataSpec("penn"),
     model=ModelSpec(
         head="softmax",
         embed_dim=400,

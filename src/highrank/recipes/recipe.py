@@ -13,6 +13,14 @@ from highrank.errors import UserError, nearest
 
 
 @dataclass(frozen=True)
+class DataSpec:
+    """What to train on: a corpus of the catalog, or any folder with train.txt, valid.txt and test.txt."""
+
+    corpus: str
+    level: Literal["word", "char"] = "word"
+
+
+@dataclass(frozen=True)
 class ModelSpec:
     """Sizes and dropouts; the keyword arguments of `LanguageModel`."""
 
@@ -67,7 +75,7 @@ class PaperResult:
 class Recipe:
     name: str
     about: str
-    corpus: str
+    data: DataSpec
     model: ModelSpec
     train: TrainSpec
     paper: tuple[PaperResult, ...] = field(default=(), compare=False)
@@ -76,7 +84,7 @@ class Recipe:
         """What a run folder stores: everything that decides the run's result."""
         return {
             "name": self.name,
-            "corpus": self.corpus,
+            "data": dataclasses.asdict(self.data),
             "model": dataclasses.asdict(self.model),
             "train": dataclasses.asdict(self.train),
         }
@@ -86,14 +94,14 @@ def from_resolved(data: Any, where: str) -> Recipe:
     """The recipe in a run folder; a foreign or damaged one gets one sentence."""
     try:
         model = ModelSpec(**{**data["model"], "hidden_sizes": tuple(data["model"]["hidden_sizes"])})
-        return Recipe(data["name"], "", data["corpus"], model, TrainSpec(**data["train"]))
+        return Recipe(data["name"], "", DataSpec(**data["data"]), model, TrainSpec(**data["train"]))
     except (KeyError, TypeError) as error:
         raise UserError(f"{where} holds no recipe that this version of highrank understands ({error}).") from None
 
 
 def override(recipe: Recipe, settings: list[str]) -> Recipe:
     """`recipe` with `key=value` settings applied; unknown keys and wrong types get one sentence."""
-    specs: dict[str, Any] = {"model": recipe.model, "train": recipe.train}
+    specs: dict[str, Any] = {"data": recipe.data, "model": recipe.model, "train": recipe.train}
     keys = [f"{part}.{f.name}" for part, spec in specs.items() for f in dataclasses.fields(spec)]
     for setting in settings:
         key, equals, text = setting.partition("=")

@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-from highrank.recipes.recipe import ModelSpec, PaperResult, Recipe, TrainSpec
+from highrank.recipes.recipe import DataSpec, ModelSpec, PaperResult, Recipe, TrainSpec
 
 # 34,909,528 parameters: embedding 33,278 x 300 (tied) + output bias + LSTMs 300-1150-1150-650
 # + latent 650 x 4,500 + 4,500 + prior 650 x 15.
 WT2_MOS = Recipe(
     name="wt2-mos",
     about="the paper's WikiText-2 model: AWD-LSTM with a mixture of 15 softmaxes",
-    corpus="wikitext-2",
+    data=DataSpec("wikitext-2"),
     model=ModelSpec(
         head="mos",
         embed_dim=300,
@@ -43,7 +43,7 @@ WT2_MOC = replace(
 WT2_SOFTMAX = Recipe(
     name="wt2-softmax",
     about="baseline: AWD-LSTM with its own hyper-parameters (Merity et al. 2017)",
-    corpus="wikitext-2",
+    data=DataSpec("wikitext-2"),
     model=ModelSpec(
         head="softmax",
         embed_dim=400,

@@ -2,7 +2,8 @@
 
 A checkpoint is a safetensors file (weights, averages, hidden states, random generators) and `checkpoint.json`
 (counters, histories, position). The tensors are written first, under a name of their own; then checkpoint.json, which
-names them, is replaced in one step. So at every moment checkpoint.json belongs to a complete file, whenever the process dies.
+names them, is replaced in one step. So at every moment checkpoint.json belongs to a complete file,
+whenever the process dies.
 """
 
 from dataclasses import asdict, dataclass, field

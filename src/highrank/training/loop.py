@@ -136,7 +136,7 @@ class Training:
         if progress.best_valid is None or valid < progress.best_valid:
             progress.best_valid, progress.best_epoch = valid, progress.epoch
             with self.optimizer.averaged_weights():
-                self.run.save_model(self.model, {"epoch": str(progress.epoch), "valid_nll": repr(valid)})
+                self.run.save_model(self.model, {"epoch": progress.epoch, "valid_nll": valid})
 
         averaging = self.optimizer.averaging
         worse = is_worse(valid, progress.history, train.patience if averaging else train.nonmono)

@@ -5,8 +5,9 @@
 
 Evaluation uses the average; the gradient is always taken at theta.
 
-    # differs from the paper's code: torch.optim.ASGD applies the learning rate of the previous window (it computes its
-    # step size after the update); here every window's own length scales its own update.
+    # differs from the paper's code: torch.optim.ASGD sets its step size and averaging weight after each update, for
+    # the next one. So it applies the previous window's learning rate, and its average leaves out the first iterate.
+    # Here every window's own length scales its own update, and the average is the mean of all iterates.
 """
 
 import contextlib

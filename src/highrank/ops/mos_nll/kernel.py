@@ -66,15 +66,18 @@ class Config(NamedTuple):
 
 
 def forward_config(dtype: torch.dtype, device: torch.device) -> Config:
-    """The forward kernel's configuration, chosen with benchmarks/mos_nll.py."""
+    """The forward kernel's configuration."""
     if dtype == torch.float32:  # no matrix unit multiplies exact float32: small tiles of plain multiply-adds
-        return Config(64, 64, 32, num_warps=4, num_stages=2, tma=False, flatten=False, programs=4)
-    return Config(128, 128, 64, num_warps=4, num_stages=3, tma=_has_tma(device), flatten=True, programs=2)
+        return Config(64, 64, 16, num_warps=4, num_stages=3, tma=False, flatten=False, programs=2)
+    if not _has_tma(device):
+        return Config(128, 128, 32, num_warps=8, num_stages=3, tma=False, flatten=True, programs=1)
+    return Config(128, 128, 64, num_warps=4, num_stages=3, tma=True, flatten=True, programs=2)
 
 
 def backward_config(dtype: torch.dtype, device: torch.device) -> Config:
-    """The dlogits kernel's configuration, chosen likewise."""
-    return forward_config(dtype, device)
+    """The dlogits kernel's: with a tile of dz on its way out, shared memory for two programs leaves two stages."""
+    config = forward_config(dtype, device)
+    return config._replace(num_stages=2) if config.tma else config
 
 
 def is_available(device: torch.device | str) -> bool:
@@ -182,27 +185,19 @@ def _partial_sums(rows: Tensor, weight: Tensor, offset: Tensor, config: Config) 
         slab = max(1, config.slab_bytes // (width * rows.element_size() * config.block_n)) * config.block_n
     launches = []  # (first word, words, tiles a program, parts)
     for start in range(0, v, slab):
-        columns = min(slab, v - start)
-        tiles = -(-columns // config.block_n)
-        each = _tiles_each(row_blocks, tiles, _slots(rows.device, config))
-        launches.append((start, columns, each, -(-tiles // each)))
-    peaks = rows.new_empty(sum(parts for *_, parts in launches), m, dtype=torch.float32)
-    totals = torch.empty_like(peaks)
+        tiles = -(-min(slab, v - start) // config.block_n)
+        each = _tiles_each(row_blocks, tiles, _slots(rows.device, config.programs))
+        launches.append((start, min(slab, v - start), each, -(-tiles // each)))
+    peaks, totals = rows.new_empty(2, sum(parts for *_, parts in launches), m, dtype=torch.float32)
     first = 0
-    for start, columns, each, parts in launches:
+    for start, columns, each, parts in launches if m > 0 else ():
         w = _operand(weight[start : start + columns], rows.dtype, width)  # (columns, D padded)
-        if m > 0:
-            _mos_nll_forward_kernel[(row_blocks, parts)](
-                _source(rows, config.block_m, config.block_d, config.tma),
-                _source(w, config.block_n, config.block_d, config.tma),
-                offset[start:],
-                peaks[first:],
-                totals[first:],
-                m,
-                columns,
-                each,
-                **_meta(width, config),
-            )
+        _mos_nll_forward_kernel[(row_blocks, parts)](
+            _source(rows, config.block_m, config.block_d, config.tma),
+            _source(w, config.block_n, config.block_d, config.tma),
+            *(offset[start:], peaks[first:], totals[first:], m, columns, each),
+            **_meta(width, config),
+        )
         first += parts
     return peaks, totals
 
@@ -212,20 +207,16 @@ def _mix(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """nll (N,), r (N, K), and each row's maximum and sum over the whole vocabulary, (M,)."""
     n, k = log_pi.shape
-    nll = torch.empty(n, dtype=torch.float32, device=rows.device)
-    r = torch.empty(n, k, dtype=torch.float32, device=rows.device)
+    nll = peaks.new_empty(n)
+    r = peaks.new_empty(n, k)
     peak, total = torch.empty_like(peaks[0]), torch.empty_like(peaks[0])
     if n > 0:
         v, d = weight.shape
+        block_k, block_s = triton.next_power_of_2(k), triton.next_power_of_2(len(peaks))
         _mos_nll_mixture_kernel[(n,)](
-            *(rows, log_pi.contiguous(), weight, *weight.stride(), offset, targets.contiguous()),
-            *(peaks, totals, nll, r, peak, total),
-            *(n * k, k, v, len(peaks)),
-            D=d,
-            WIDTH=rows.shape[1],
-            BLOCK_K=triton.next_power_of_2(k),
-            BLOCK_S=triton.next_power_of_2(len(peaks)),
-            BLOCK_D=64,
+            *(rows, log_pi.contiguous(), weight, *weight.stride(), offset, targets.contiguous(), peaks, totals),
+            *(nll, r, peak, total, n * k, k, v, len(peaks)),
+            *(d, rows.shape[1], block_k, block_s, 64),  # constants to the compiler
             num_warps=1,
         )
     return nll, r, peak, total
@@ -258,12 +249,14 @@ def _gradients(
         return dh, None if dw is None else dw.zero_(), None if db is None else db.zero_()
 
     row_blocks = -(-m // config.block_m)
-    slots = _slots(rows.device, config)
-    tiles = _slab_tiles(row_blocks, config.slab_bytes // (m * config.block_n * rows.element_size()), slots)
-    slab = min(tiles, -(-v // config.block_n)) * config.block_n
+    slots = _slots(rows.device, config.programs)
+    most = max(1, config.slab_bytes // (m * config.block_n * rows.element_size()))
+    slab = _slab_tiles(row_blocks, min(most, -(-v // config.block_n)), slots) * config.block_n
     fresh = rows.new_zeros if sparse else rows.new_empty  # blocks passed over stay zero in every slab
     dz = fresh(m, slab)
     sums = fresh(row_blocks, slab, dtype=torch.float32)  # of dz over the rows of a block
+    a = _source(rows, config.block_m, config.block_d, config.tma)
+    out = _source(dz, config.block_m, config.block_n, config.tma)
     direct = dw is not None and dw.dtype == torch.float32 and width == d and back is None
     for start in range(0, v, slab):
         columns = min(slab, v - start)
@@ -271,11 +264,8 @@ def _gradients(
         w = _operand(weight[words], rows.dtype, width)  # (C, D padded)
         each = _tiles_each(row_blocks, -(-columns // config.block_n), slots)
         _mos_nll_dlogits_kernel[(row_blocks, -(-columns // (each * config.block_n)))](
-            _source(rows, config.block_m, config.block_d, config.tma),
-            _source(w, config.block_n, config.block_d, config.tma),
-            *(offset[words], y, peak, total, share),
-            _source(dz, config.block_m, config.block_n, config.tma),
-            *(sums, m, columns, start, slab, each),
+            *(a, _source(w, config.block_n, config.block_d, config.tma), offset[words]),
+            *(y, peak, total, share, out, sums, m, columns, start, slab, each),
             SUMS=needs_b,
             SPARSE=sparse,
             **_meta(width, config),
@@ -327,12 +317,9 @@ def _has_tma(device: torch.device) -> bool:
 
 
 @lru_cache
-def _multiprocessors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
-
-
-def _slots(device: torch.device, config: Config) -> int:
-    return _multiprocessors(device) * config.programs
+def _slots(device: torch.device, programs: int) -> int:
+    """How many programs run at once."""
+    return programs * (torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1)
 
 
 @lru_cache(maxsize=1024)
@@ -342,15 +329,14 @@ def _tiles_each(row_blocks: int, tiles: int, slots: int) -> int:
     def rounds(each: int) -> float:
         return -(-row_blocks * -(-tiles // each) // slots) * (each + 0.25)  # a quarter of a tile to start a program
 
-    most = max(1, tiles)
-    return min((-(-most // parts) for parts in range(1, min(most, 32) + 1)), key=rounds)
+    parts = range(1, min(tiles, 32 if row_blocks > 8 else 128) + 1)
+    return min((-(-tiles // p) for p in parts), key=rounds)
 
 
 @lru_cache(maxsize=1024)
 def _slab_tiles(row_blocks: int, most: int, slots: int) -> int:
-    """How many tiles of words a slab holds: between half of `most` and `most`, wasting least of the last round."""
-    most = max(1, most)
-    return max(range(-(-most // 2), most + 1), key=lambda t: (row_blocks * t / (-(-row_blocks * t // slots)), t))
+    """How many tiles of words a slab holds, at most `most`: fewest rounds a tile, and one more a slab to launch it."""
+    return min(range(1, most + 1), key=lambda t: ((-(-row_blocks * t // slots) + 1) / t, -t))
 
 
 def _source(x: Tensor, block_rows: int, block_columns: int, tma: bool) -> Any:
@@ -358,16 +344,9 @@ def _source(x: Tensor, block_rows: int, block_columns: int, tma: bool) -> Any:
 
 
 def _meta(width: int, config: Config) -> dict[str, Any]:
-    return {
-        "D": width,
-        "BLOCK_M": config.block_m,
-        "BLOCK_N": config.block_n,
-        "BLOCK_D": config.block_d,
-        "TMA": config.tma,
-        "FLATTEN": config.flatten,
-        "num_warps": config.num_warps,
-        "num_stages": config.num_stages,
-    }
+    blocks = {"D": width, "BLOCK_M": config.block_m, "BLOCK_N": config.block_n, "BLOCK_D": config.block_d}
+    how = {"TMA": config.tma, "FLATTEN": config.flatten, "num_warps": config.num_warps}
+    return {**blocks, **how, "num_stages": config.num_stages}
 
 
 def _jit(function: Callable[..., Any]) -> Any:

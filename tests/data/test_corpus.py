@@ -1,0 +1,136 @@
+import numpy as np
+import pytest
+import torch
+
+from highrank.data import corpus as corpora_module
+from highrank.data.batches import columns, random_windows, window_length
+from highrank.data.catalog import PENN, WIKITEXT_2
+from highrank.data.corpus import EOS, check_counts, load_corpus, read_corpus
+from highrank.data.pydoc import MIN_COUNT, UNK, pydoc_corpus
+from highrank.errors import UserError
+
+
+def write(folder, train="b a\nc b\n", valid="a d\n", test="e\n"):
+    folder.mkdir(exist_ok=True)
+    for name, text in (("train", train), ("valid", valid), ("test", test)):
+        (folder / f"{name}.txt").write_bytes(text if isinstance(text, bytes) else text.encode())
+    return folder
+
+
+def test_words_in_order_of_appearance_with_one_eos_a_line(tmp_path):
+    corpus = read_corpus(write(tmp_path / "c"))
+    assert corpus.words == ["b", "a", EOS, "c", "d", "e"]
+    assert corpus.splits["train"].tolist() == [0, 1, 2, 3, 0, 2]
+    assert corpus.splits["valid"].tolist() == [1, 4, 2]
+    assert corpus.splits["test"].tolist() == [5, 2]
+
+
+def test_an_empty_line_is_one_eos_and_the_last_line_end_starts_none(tmp_path):
+    corpus = read_corpus(write(tmp_path / "c", train="a\n\n  b  \n", valid="a", test="b\r\n"))
+    words = {split: [corpus.words[i] for i in ids] for split, ids in corpus.splits.items()}
+    assert words["train"] == ["a", EOS, EOS, "b", EOS]
+    assert words["valid"] == ["a", EOS]
+    assert words["test"] == ["b", EOS]
+
+
+def test_characters(tmp_path):
+    corpus = read_corpus(write(tmp_path / "c", train="ab a\n"), level="char")
+    assert [corpus.words[i] for i in corpus.splits["train"]] == ["a", "b", " ", "a", EOS]
+
+
+def test_ids_are_cached_by_content(tmp_path, monkeypatch):
+    folder = write(tmp_path / "c")
+    first = read_corpus(folder)
+    monkeypatch.setattr(corpora_module, "tokenize", lambda texts: pytest.fail("tokenised again"))
+    again = read_corpus(folder)
+    assert again.words == first.words
+    assert all(torch.equal(again.splits[s], first.splits[s]) for s in first.splits)
+    monkeypatch.undo()
+    write(folder, train="z z\n")
+    assert read_corpus(folder).words[0] == "z"
+    assert sorted(p.name for p in folder.iterdir()) == ["test.txt", "train.txt", "valid.txt"]
+
+
+def test_a_damaged_cache_is_ignored(tmp_path):
+    folder = write(tmp_path / "c")
+    first = read_corpus(folder)
+    for file in (corpora_module.cache_folder() / "ids").iterdir():
+        file.write_bytes(file.read_bytes()[:20])
+    assert torch.equal(read_corpus(folder).splits["train"], first.splits["train"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda f: (f / "valid.txt").unlink(), "valid.txt is missing"),
+        (lambda f: (f / "test.txt").write_text(" \n"), "test.txt is empty"),
+        (lambda f: (f / "train.txt").write_bytes(b"caf\xe9 a\n"), r"train.txt is not UTF-8 text \(byte 3 is 0xe9\)"),
+    ],
+    ids=["missing", "empty", "latin-1"],
+)
+def test_wrong_files_get_one_sentence(tmp_path, change, message):
+    folder = write(tmp_path / "c")
+    change(folder)
+    with pytest.raises(UserError, match=message):
+        read_corpus(folder)
+
+
+def test_a_truncated_file_is_told_by_its_count(tmp_path):
+    write(tmp_path / "penn")
+    with pytest.raises(UserError, match=r"train.txt of penn has 6 tokens instead of 929,589"):
+        load_corpus("penn", tmp_path)
+
+
+def test_a_corpus_is_found_by_option_then_variable_then_cache(tmp_path, monkeypatch):
+    with pytest.raises(UserError, match=r"penn was not found in .*cache.*--data-dir or HIGHRANK_DATA"):
+        load_corpus("penn")
+    monkeypatch.setenv("HIGHRANK_DATA", str(write(tmp_path / "penn").parent))
+    assert corpora_module.find_folder("penn", None) == tmp_path / "penn"
+    other = write(tmp_path / "other")
+    assert corpora_module.find_folder("penn", other) == other  # the option wins, and may be the folder itself
+
+
+def test_unknown_corpus():
+    with pytest.raises(UserError, match='called "pen"; did you mean "penn"'):
+        load_corpus("pen")
+
+
+@pytest.mark.parametrize("info", [PENN, WIKITEXT_2], ids=lambda i: i.name)
+def test_published_counts(corpora, info):
+    corpus = load_corpus(info.name, corpora)
+    check_counts(corpus, info)
+    assert {s: len(ids) for s, ids in corpus.splits.items()} == info.tokens
+    assert corpus.vocab_size == info.vocabulary
+
+
+def test_the_embedded_corpus():
+    corpus = pydoc_corpus()
+    assert {EOS, UNK} <= set(corpus.words)
+    assert len(corpus.splits["train"]) > 50_000
+    assert min(len(corpus.splits[s]) for s in ("valid", "test")) > 3_000
+    everything = torch.cat(list(corpus.splits.values()))
+    assert everything.bincount().min() >= MIN_COUNT
+    assert pydoc_corpus().fingerprint == corpus.fingerprint
+
+
+def test_columns():
+    assert columns(torch.arange(10), 3).tolist() == [[0, 3, 6], [1, 4, 7], [2, 5, 8]]
+    with pytest.raises(UserError, match="too few for a batch of 8"):
+        columns(torch.arange(10), 8)
+
+
+def test_windows_cover_the_stream_once():
+    stream = columns(torch.arange(1000), 4)
+    windows = list(random_windows(stream, np.random.default_rng(0), bptt=20, max_over_bptt=10))
+    assert torch.equal(torch.cat([w.targets for w in windows]), stream[1:])
+    assert torch.equal(torch.cat([w.words for w in windows]), stream[:-1])
+    assert len({len(w.words) for w in windows}) > 3
+
+
+def test_window_lengths_follow_the_papers_distribution():
+    rng = np.random.default_rng(0)
+    lengths = np.array([window_length(rng, 70, 40) for _ in range(20_000)])
+    assert 0.04 < (lengths < 50).mean() < 0.06  # half-length windows, p = .05
+    assert abs(lengths[lengths > 50].mean() - 69.5) < 0.2  # int() cuts half a token off N(70, 5)
+    assert lengths.min() >= 5
+    assert max(window_length(rng, 10, 2) for _ in range(500)) == 12

@@ -1,0 +1,132 @@
+"""What every head promises (DESIGN: the doors), and what tells them apart: the rank of their log-probabilities."""
+
+import pytest
+import torch
+from torch import nn
+
+from highrank import MoCHead, MoSHead, SoftmaxHead
+from highrank.analysis.rank import numerical_rank
+
+IN, D, V, K = 12, 6, 40, 4
+
+
+def make(name: str, **options):
+    if name == "softmax":
+        return SoftmaxHead(D, V, **options), D
+    return {"moc": MoCHead, "mos": MoSHead}[name](IN, D, V, K, **options), IN
+
+
+HEADS = ["softmax", "moc", "mos"]
+
+
+@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("leading", [(), (5,), (3, 4), (2, 3, 4)], ids=str)
+def test_nll_is_minus_log_prob_for_any_leading_shape(name, leading):
+    head, width = make(name)
+    head.bias.data.normal_()
+    g, targets = torch.randn(*leading, width), torch.randint(V, leading)
+    nll, log_p = head.nll(g, targets), head.log_prob(g)
+    assert nll.shape == leading
+    assert log_p.shape == (*leading, V)
+    assert nll.dtype == torch.float32
+    torch.testing.assert_close(nll, -log_p.gather(-1, targets[..., None])[..., 0])
+    torch.testing.assert_close(log_p.exp().sum(-1), torch.ones(leading))
+
+
+@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16], ids=str)
+def test_any_float_dtype(name, dtype):
+    head, width = make(name)
+    head = head.to(dtype)
+    g, targets = torch.randn(7, width, dtype=dtype, requires_grad=True), torch.randint(V, (7,))
+    nll = head.nll(g, targets)
+    nll.mean().backward()
+    assert nll.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    assert g.grad.dtype == dtype
+    assert all(torch.isfinite(p.grad).all() for p in head.parameters())
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_gradients_through_the_head(name):
+    head, width = make(name, impl="chunked")
+    slow, _ = make(name, impl="reference")
+    slow.load_state_dict(head.state_dict())
+    g, targets = torch.randn(9, width), torch.randint(V, (9,))
+    for h in (head, slow):
+        h.double().nll(g.double(), targets).mean().backward()
+    for (key, a), b in zip(head.named_parameters(), slow.parameters(), strict=True):
+        torch.testing.assert_close(a.grad, b.grad, rtol=1e-10, atol=1e-12, msg=lambda m, key=key: f"{key}: {m}")
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_tied_weight_is_shared(name):
+    embedding = nn.Parameter(torch.randn(V, D))
+    head, _ = make(name, weight=embedding)
+    assert head.weight is embedding
+    with pytest.raises(ValueError, match="tied weight must be"):
+        make(name, weight=nn.Parameter(torch.randn(V, D + 1)))
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_bias_is_optional(name):
+    assert make(name, bias=False)[0].bias is None
+    assert make(name)[0].bias.shape == (V,)
+
+
+@pytest.mark.parametrize("name", ["moc", "mos"])
+def test_components(name):
+    head, width = make(name)
+    pi, h = head.components(torch.randn(3, 5, width))
+    assert pi.shape == (3, 5, K)
+    assert h.shape == (3, 5, K, D)
+    torch.testing.assert_close(pi.sum(-1), torch.ones(3, 5))
+    assert h.abs().max() <= 1
+    assert head.mixture.prior.bias is None
+    assert head.mixture.latent.bias is not None
+
+
+def test_mos_mixes_probabilities_and_moc_contexts():
+    mos, _ = make("mos")
+    moc, _ = make("moc")
+    moc.load_state_dict(mos.state_dict())
+    g = torch.randn(8, IN)
+    pi, h = mos.components(g)
+    mixed = (pi[..., None] * torch.softmax(h @ mos.weight.T + mos.bias, -1)).sum(1)
+    torch.testing.assert_close(mos.log_prob(g).exp(), mixed)
+    context = (pi[..., None] * h).sum(1)
+    torch.testing.assert_close(moc.log_prob(g), torch.log_softmax(context @ moc.weight.T + moc.bias, -1))
+
+
+@pytest.mark.parametrize("name", ["moc", "mos"])
+def test_latent_dropout_is_variational_and_off_in_evaluation(name):
+    head, width = make(name, dropout=0.5)
+    g = torch.randn(1, 2, width).expand(6, 2, width)  # the same hidden state at six time steps
+    _, h = head.components(g)
+    assert torch.equal(h, h[:1].expand_as(h))  # one mask for all time steps
+    assert (h == 0).any()
+    head.eval()
+    _, h = head.components(g)
+    assert not (h == 0).any()
+
+
+def test_rank_is_the_point():
+    """log P of Softmax and MoC has rank at most D + 2; that of MoS exceeds it."""
+    ranks = {}
+    for name in HEADS:
+        head, width = make(name)
+        head = head.double()
+        head.weight.data.normal_()
+        head.bias.data.normal_()
+        with torch.no_grad():
+            log_p = head.log_prob(3 * torch.randn(200, width, dtype=torch.float64))
+        ranks[name] = numerical_rank(torch.linalg.svdvals(log_p), *log_p.shape)
+    assert ranks["softmax"] == D + 2
+    assert ranks["moc"] == D + 2
+    assert ranks["mos"] > 2 * (D + 2)
+
+
+def test_mistakes_are_named():
+    with pytest.raises(ValueError, match="n_components must be at least 1"):
+        MoSHead(IN, D, V, 0)
+    with pytest.raises(ValueError, match="leading shape"):
+        make("mos")[0].nll(torch.randn(4, IN), torch.zeros(5, dtype=torch.long))

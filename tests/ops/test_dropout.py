@@ -1,0 +1,43 @@
+import torch
+
+from highrank.ops.dropout import embedding_dropout, variational_dropout, weight_dropout
+
+
+def test_variational_dropout_shares_its_mask_over_time():
+    x = torch.ones(6, 3, 50)
+    dropped = variational_dropout(x, 0.4)
+    assert torch.equal(dropped, dropped[:1].expand_as(dropped))
+    assert set(dropped.unique().tolist()) <= {0.0, (1 / torch.tensor(0.6)).item()}
+    assert not torch.equal(dropped[0, 0], dropped[0, 1])  # columns have masks of their own
+
+
+def test_variational_dropout_without_time_drops_each_row_on_its_own():
+    dropped = variational_dropout(torch.ones(4, 200), 0.5)
+    assert not torch.equal(dropped[0], dropped[1])
+
+
+def test_variational_dropout_keeps_the_mean():
+    assert abs(variational_dropout(torch.ones(1, 100, 1000), 0.3).mean().item() - 1) < 0.02
+
+
+def test_embedding_dropout_drops_whole_words_everywhere():
+    weight = torch.randn(20, 8) + 5
+    words = torch.arange(20).repeat(4, 1)  # every word four times
+    embedded = embedding_dropout(words, weight, 0.5)
+    gone = (embedded == 0).all(-1)
+    assert torch.equal(gone, gone[:1].expand_as(gone))
+    assert 0 < gone[0].sum() < 20
+    kept = ~gone[0]
+    torch.testing.assert_close(embedded[0][kept], weight[kept] * 2)
+
+
+def test_embedding_dropout_has_the_gradient_of_masked_rows():
+    weight = torch.randn(5, 3, requires_grad=True)
+    embedding_dropout(torch.tensor([[0, 1, 1]]), weight, 0.0).sum().backward()
+    assert weight.grad.sum(1).tolist() == [3.0, 6.0, 0.0, 0.0, 0.0]
+
+
+def test_no_dropout_is_the_identity():
+    x = torch.randn(3, 2, 4)
+    assert variational_dropout(x, 0.0) is x
+    assert weight_dropout(x, 0.0) is x

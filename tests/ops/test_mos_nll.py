@@ -1,0 +1,239 @@
+"""mos_nll: the reference is right by gradcheck and identities; the chunked path is as exact as the reference."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from highrank.ops.mos_nll import chunked, mos_nll, reference
+
+ALIGNED, RAGGED, PTB = (16, 4, 32, 64), (7, 3, 37, 101), (840, 15, 280, 10_000)
+Inputs = tuple[Tensor, Tensor, Tensor, Tensor | None]
+
+
+def make(shape: tuple[int, int, int, int], dtype=torch.float64, bias=True, seed=0) -> tuple[Inputs, Tensor]:
+    n, k, d, v = shape
+    g = torch.Generator().manual_seed(seed)
+
+    def normal(*size, scale=1.0):
+        return torch.randn(size, generator=g, dtype=torch.float64).mul(scale).to(dtype)
+
+    h, log_pi = normal(n, k, d).tanh(), normal(n, k).log_softmax(-1)
+    weight, b = normal(v, d, scale=0.5), normal(v) if bias else None
+    targets = torch.randint(v, (n,), generator=g)
+    return (h, log_pi, weight, b), targets
+
+
+def values_and_grads(function, inputs: Inputs, targets: Tensor, upstream: Tensor, **options) -> list[Tensor]:
+    leaves = [x.detach().clone().requires_grad_() if x is not None else None for x in inputs]
+    nll = function(*leaves, targets, **options)
+    nll.backward(upstream.to(nll.dtype))
+    return [nll.detach(), *[x.grad for x in leaves if x is not None]]
+
+
+def assert_as_exact(got: list[Tensor], same_dtype: list[Tensor], truth: list[Tensor]) -> None:
+    """The house rule: error at most twice the same-dtype reference's, plus a tiny floor."""
+    for i, (a, b, t) in enumerate(zip(got, same_dtype, truth, strict=True)):
+        error, allowed = (a.double() - t).norm(), (b.double() - t).norm()
+        floor = torch.finfo(b.dtype).eps * t.norm() * 4
+        assert torch.isfinite(a).all()
+        assert error <= 2 * allowed + floor, f"output {i}: {error:.3g} against {allowed:.3g} of the reference"
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_reference_gradient(bias):
+    inputs, targets = make((4, 3, 5, 7), bias=bias)
+    leaves = [x.requires_grad_() for x in inputs if x is not None]
+    b = leaves[3] if bias else None
+    assert torch.autograd.gradcheck(lambda h, p, w, *_: reference.mos_nll(h, p, w, b, targets), leaves)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_chunked_gradient_for_every_row(bias):
+    """gradcheck feeds one-hot upstream gradients, so this covers rows that differ from the common value."""
+    inputs, targets = make((4, 3, 5, 7), bias=bias)
+    leaves = [x.requires_grad_() for x in inputs if x is not None]
+    b = leaves[3] if bias else None
+    slab = 2 * 3 * 7 * 8  # two tokens
+    assert torch.autograd.gradcheck(lambda h, p, w, *_: chunked.mos_nll(h, p, w, b, targets, slab_bytes=slab), leaves)
+
+
+UPSTREAM = {
+    "mean": lambda n: torch.full((n,), 1 / n),
+    "each its own": lambda n: torch.linspace(-1, 2, n),
+    "masked": lambda n: (torch.arange(n) % 3 != 0).float(),
+    "zero": torch.zeros,
+}
+
+
+@pytest.mark.parametrize("upstream", UPSTREAM, ids=str)
+@pytest.mark.parametrize("shape", [ALIGNED, RAGGED], ids=["aligned", "ragged"])
+def test_chunked_is_as_exact_as_the_reference(shape, upstream):
+    u = UPSTREAM[upstream](shape[0])
+    inputs, targets = make(shape)
+    truth = values_and_grads(reference.mos_nll, inputs, targets, u.double())
+    exact = values_and_grads(chunked.mos_nll, inputs, targets, u.double(), slab_bytes=3 * shape[1] * shape[3] * 8)
+    for a, t in zip(exact, truth, strict=True):
+        torch.testing.assert_close(a, t, rtol=1e-12, atol=1e-13)
+
+    low = tuple(x.float() if x is not None else None for x in inputs)
+    truth = values_and_grads(reference.mos_nll, tuple(x.double() for x in low), targets, u)
+    same = values_and_grads(reference.mos_nll, low, targets, u)
+    got = values_and_grads(chunked.mos_nll, low, targets, u, slab_bytes=3 * shape[1] * shape[3] * 4)
+    assert_as_exact(got, same, truth)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_half_precision(dtype):
+    inputs, targets = make(RAGGED, dtype)
+    u = torch.full((RAGGED[0],), 1.0)
+    truth = values_and_grads(reference.mos_nll, tuple(x.double() for x in inputs), targets, u)
+    got = values_and_grads(chunked.mos_nll, inputs, targets, u)
+    same = values_and_grads(reference.mos_nll, inputs, targets, u)
+    assert got[0].dtype == torch.float32
+    assert [g.dtype for g in got[1:]] == [dtype] * 4
+    assert_as_exact(got, same, truth)
+
+
+def test_corpus_size():
+    n, k, d, v = 128, *PTB[1:]  # PTB's K, D and V; enough tokens for several slabs
+    inputs, targets = make((n, k, d, v), torch.float32)
+    u = torch.full((n,), 1 / n)
+    truth = values_and_grads(reference.mos_nll, tuple(x.double() for x in inputs), targets, u)
+    same = values_and_grads(reference.mos_nll, inputs, targets, u)
+    assert_as_exact(values_and_grads(chunked.mos_nll, inputs, targets, u), same, truth)
+
+
+def test_one_component_is_cross_entropy():
+    (h, _, w, b), targets = make((9, 1, 6, 11))
+    nll = mos_nll(h, torch.zeros(9, 1, dtype=h.dtype), w, b, targets)
+    expected = torch.nn.functional.cross_entropy(h[:, 0] @ w.T + b, targets, reduction="none")
+    torch.testing.assert_close(nll, expected)
+
+
+@pytest.mark.parametrize("impl", ["reference", "chunked"])
+def test_components_may_be_permuted(impl):
+    (h, log_pi, w, b), targets = make(RAGGED)
+    order = torch.tensor([2, 0, 1])
+    permuted = mos_nll(h[:, order], log_pi[:, order], w, b, targets, impl=impl)
+    torch.testing.assert_close(permuted, mos_nll(h, log_pi, w, b, targets, impl=impl))
+
+
+@pytest.mark.parametrize("impl", ["reference", "chunked"])
+def test_probabilities_sum_to_one(impl):
+    (h, log_pi, w, b), _ = make(RAGGED)
+    v = w.shape[0]
+    p = torch.stack([mos_nll(h, log_pi, w, b, torch.full((len(h),), y), impl=impl).neg().exp() for y in range(v)])
+    torch.testing.assert_close(p.sum(0), torch.ones(len(h), dtype=p.dtype))
+
+
+@pytest.mark.parametrize("offset", [1e4, -1e4])
+def test_large_offsets_stay_finite(offset):
+    (h, log_pi, w, b), targets = make(RAGGED, torch.float32)
+    u = torch.ones(RAGGED[0])
+    plain = values_and_grads(chunked.mos_nll, (h, log_pi, w, b.round(decimals=1)), targets, u)
+    shifted = values_and_grads(chunked.mos_nll, (h, log_pi, w, b.round(decimals=1) + offset), targets, u)
+    for a, s in zip(plain, shifted, strict=True):
+        assert torch.isfinite(s).all()
+        torch.testing.assert_close(a, s, rtol=2e-2, atol=2e-2)  # 1e4 leaves a float32 logit three decimals
+
+
+def test_slab_size_does_not_change_the_result():
+    inputs, targets = make(RAGGED)
+    u = torch.linspace(0, 1, RAGGED[0], dtype=torch.float64)
+    whole = values_and_grads(chunked.mos_nll, inputs, targets, u)
+    for tokens in (1, 2, 5):
+        slabs = values_and_grads(chunked.mos_nll, inputs, targets, u, slab_bytes=tokens * 3 * 101 * 8)
+        for a, b in zip(slabs, whole, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-13)
+
+
+def test_the_slab_is_bounded(monkeypatch):
+    """No product in the chunked path is larger than the budget, in forward or in a backward that revisits rows."""
+    n, k, d, v = 64, 3, 8, 500
+    inputs, targets = make((n, k, d, v), torch.float32)
+    budget, seen = 5 * k * v * 4, []
+    original = chunked._matmul
+
+    def watched(a, b, sizes):
+        result = original(a, b, sizes)
+        seen.append(result.numel() * result.itemsize)
+        return result
+
+    monkeypatch.setattr(chunked, "_matmul", watched)
+    values_and_grads(chunked.mos_nll, inputs, targets, torch.linspace(0, 1, n), slab_bytes=budget)
+    assert max(seen) <= budget
+    assert len(seen) > 2 * n // 5  # both passes really went in slabs
+
+
+def test_a_mean_is_not_visited_twice(monkeypatch):
+    inputs, targets = make(RAGGED, torch.float32)
+    visits = []
+    monkeypatch.setattr(chunked, "_add_weight_gradient", lambda *a: visits.append(len(a[6])))
+    values_and_grads(chunked.mos_nll, inputs, targets, torch.full((7,), 1 / 7))
+    assert visits == []
+    values_and_grads(chunked.mos_nll, inputs, targets, torch.tensor([1.0, 1, 0, 1, 1, 0, 1]))
+    assert visits == [2]  # only the two masked tokens
+
+
+def test_no_tokens():
+    inputs, targets = make((0, 3, 5, 7))
+    nll, dh, _, dw, db = values_and_grads(chunked.mos_nll, inputs, targets, torch.zeros(0))
+    assert nll.shape == (0,)
+    assert dh.shape == (0, 3, 5)
+    assert not dw.any()
+    assert not db.any()
+
+
+def test_only_what_needs_a_gradient_gets_one():
+    (h, log_pi, w, b), targets = make(RAGGED)
+    h.requires_grad_()
+    mos_nll(h, log_pi, w, b, targets).sum().backward()
+    assert h.grad is not None
+    assert w.grad is None
+    with torch.no_grad():
+        assert not mos_nll(h, log_pi, w, b, targets).requires_grad
+
+
+def test_autocast_keeps_weight_gradients_in_float32():
+    inputs, targets = make(RAGGED, torch.float32)
+    leaves = [x.clone().requires_grad_() for x in inputs]
+    with torch.autocast("cpu", torch.bfloat16):
+        nll = mos_nll(*leaves, targets)
+    nll.mean().backward()
+    assert nll.dtype == torch.float32
+    assert leaves[2].grad.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda i, y: ((i[0][:, 0], *i[1:]), y), "h must be"),
+        (lambda i, y: ((i[0], i[1][:, :2], *i[2:]), y), "log_pi must be"),
+        (lambda i, y: ((*i[:2], i[2][:, :5], i[3]), y), "weight must be"),
+        (lambda i, y: ((*i[:3], i[3][:5]), y), "bias must be"),
+        (lambda i, y: (i, y[:3]), "targets must be"),
+    ],
+    ids=["h", "log_pi", "weight", "bias", "targets"],
+)
+def test_wrong_shapes_are_named(change, message):
+    inputs, targets = change(*make(RAGGED))
+    with pytest.raises(ValueError, match=message):
+        mos_nll(*inputs, targets)
+
+
+def test_unknown_impl():
+    inputs, targets = make(RAGGED)
+    with pytest.raises(ValueError, match="unknown impl 'fast': choose one of auto"):
+        mos_nll(*inputs, targets, impl="fast")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("shape", [ALIGNED, RAGGED, (128, *PTB[1:])], ids=["aligned", "ragged", "corpus"])
+def test_chunked_on_cuda(shape, dtype):
+    inputs, targets = make(shape, dtype)
+    inputs, targets = tuple(x.cuda() for x in inputs), targets.cuda()
+    for u in (torch.full((shape[0],), 1 / shape[0]).cuda(), torch.linspace(-1, 2, shape[0]).cuda()):
+        truth = values_and_grads(reference.mos_nll, tuple(x.double() for x in inputs), targets, u)
+        same = values_and_grads(reference.mos_nll, inputs, targets, u)
+        assert_as_exact(values_and_grads(chunked.mos_nll, inputs, targets, u), same, truth)

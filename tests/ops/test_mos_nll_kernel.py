@@ -1,0 +1,254 @@
+"""The Triton kernels against float64 truth: on the GPU where there is one, else in Triton's interpreter."""
+
+import os
+
+import pytest
+import torch
+from torch import Tensor
+
+CUDA = torch.cuda.is_available()
+if not CUDA:
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # before Triton and the kernels are imported
+
+pytest.importorskip("triton")
+from highrank.ops.mos_nll import kernel, reference  # noqa: E402
+
+DEVICE = "cuda" if CUDA else "cpu"
+ALIGNED = (16, 2, 32, 64)  # N, K, D, V
+RAGGED = (7, 3, 37, 101)
+PTB = (840, 15, 280, 10_000)
+# Small blocks and slabs, so that small problems have several of each. bfloat16 is wrong in the interpreter.
+SMALL = kernel.Config(16, 32, 16, num_warps=4, num_stages=2, tma=False, flatten=True, programs=1, slab_bytes=2048)
+HALF_SMALL = SMALL._replace(tma=not CUDA or torch.cuda.get_device_capability() >= (9, 0))
+Problem = tuple[list[Tensor | None], Tensor, Tensor]
+
+
+def problem(shape: tuple[int, int, int, int], dtype: torch.dtype, *, bias: bool = True, seed: int = 0) -> Problem:
+    """[h, log_pi, weight, bias] that `dtype` holds exactly, as float64; targets; an upstream gradient of every sign."""
+    n, k, d, v = shape
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*size: int) -> Tensor:
+        return torch.randn(*size, generator=generator)
+
+    inputs = [normal(n, k, d).tanh(), normal(n, k).log_softmax(-1), normal(v, d) / d**0.5 * 2, normal(v)]
+    targets = torch.randint(v, (n,), generator=generator)
+    upstream = normal(n) / max(n, 1)
+    upstream[::5] = 0
+    rounded = [x.to(dtype).double().to(DEVICE) for x in inputs]
+    return [*rounded[:3], rounded[3] if bias else None], targets.to(DEVICE), upstream.to(DEVICE)
+
+
+def values_and_gradients(function, inputs, dtypes, targets, upstream) -> list[Tensor]:
+    leaves = [None if x is None else x.to(t).requires_grad_() for x, t in zip(inputs, dtypes, strict=True)]
+    nll = function(*leaves, targets)
+    gradients = torch.autograd.grad(nll, [x for x in leaves if x is not None], upstream.to(nll.dtype))
+    return [nll.detach(), *gradients]
+
+
+def check(inputs, targets, upstream, dtype: torch.dtype, **options) -> list[Tensor]:
+    """The kernel errs at most twice as much as the reference in the same dtype, for the value and every gradient."""
+    truth = values_and_gradients(reference.mos_nll, inputs, [torch.float64] * 4, targets, upstream)
+    plain = values_and_gradients(reference.mos_nll, inputs, [dtype] * 4, targets, upstream)
+
+    def fused(*leaves):
+        return kernel.mos_nll(*leaves, **options)
+
+    ours = values_and_gradients(fused, inputs, [dtype] * 4, targets, upstream)
+    assert ours[0].dtype == torch.float32
+    for name, x, y, true in zip(["nll", "h", "log_pi", "weight", "bias"], ours, plain, truth, strict=False):
+        assert (x.shape, x.dtype) == (true.shape, y.dtype), name
+        assert x.isfinite().all(), name
+        error, allowed = (x.double() - true).abs().amax(), (y.double() - true).abs().amax()
+        assert error <= 2 * allowed + 1e-6 * true.abs().amax() + 1e-9, f"{name}: {error:.3g} > 2 x {allowed:.3g}"
+    return ours
+
+
+def small(dtype: torch.dtype) -> dict:
+    config = SMALL if dtype == torch.float32 else HALF_SMALL
+    return {"configs": (config, config)}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [ALIGNED, RAGGED])
+def test_matches_the_reference(shape, bias, dtype):
+    check(*problem(shape, dtype, bias=bias), dtype, **small(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_default_configuration(dtype):
+    check(*problem(RAGGED, dtype), dtype)
+
+
+def test_one_component_is_cross_entropy():
+    inputs, targets, upstream = problem((9, 1, 16, 40), torch.float32)
+    nll, *_ = check(inputs, targets, upstream, torch.float32, **small(torch.float32))
+    h, log_pi, weight, bias = [x.float() for x in inputs]
+    logits = torch.nn.functional.linear(h[:, 0], weight, bias)
+    expected = torch.nn.functional.cross_entropy(logits, targets, reduction="none") - log_pi[:, 0]
+    torch.testing.assert_close(nll, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_tiny_upstream_gradients_do_not_underflow(dtype):
+    inputs, targets, upstream = problem(RAGGED, dtype)
+    leaves = [x.to(dtype) for x in inputs]
+    leaves[2] = leaves[2].float().requires_grad_()  # the gradient of a float32 parameter, products in float16
+
+    def gradient(u: Tensor) -> Tensor:
+        nll = kernel.mos_nll(*leaves, targets, compute_dtype=dtype, **small(dtype))
+        return torch.autograd.grad(nll, leaves[2], u.float())[0]
+
+    full, tiny = gradient(upstream), gradient(upstream * 1e-12)
+    assert full.dtype == torch.float32
+    torch.testing.assert_close(tiny * 1e12, full)
+
+
+@pytest.mark.parametrize("offset", [1e4, -1e4])
+def test_large_common_offsets_stay_finite(offset):
+    inputs, targets, upstream = problem(RAGGED, torch.float32)
+    shifted = [*inputs[:3], (inputs[3] + offset).float().double()]
+    check(shifted, targets, upstream, torch.float32, **small(torch.float32))
+
+
+def test_words_masked_by_an_infinite_bias():
+    inputs, targets, upstream = problem(RAGGED, torch.float32)
+    inputs[3][:40] = -torch.inf  # a whole first tile of words
+    check(inputs, targets.clamp(min=40), upstream, torch.float32, **small(torch.float32))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_skipping_rows_changes_nothing(dtype):
+    inputs, targets, upstream = problem((12, 4, 24, 50), dtype)
+    log_pi = inputs[1]
+    log_pi[:, 1:3] -= 60.0  # responsibilities far below 2^-24
+    log_pi[0] = 0.0
+    skipped = check(inputs, targets, upstream, dtype, **small(dtype))
+    visited = check(inputs, targets, upstream, dtype, skip=False, **small(dtype))
+    assert (skipped[1][1:, 1:3] == 0).all()  # they were left out
+    for x, y in zip(skipped, visited, strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-6)
+
+
+def test_blocks_without_rows_are_passed_over():
+    """What a captured CUDA graph does, where rows cannot be counted."""
+    (h, log_pi, weight, bias), targets, _ = problem((12, 4, 24, 50), torch.float32)
+    rows, w, offset, y = h.float().view(48, 24), weight.float(), bias.float(), targets.repeat_interleave(4)
+    peaks, totals = kernel._partial_sums(rows, w, offset, SMALL)
+    *_, peak, total = kernel._mix(rows, log_pi.float(), w, offset, targets, peaks, totals)
+    share = torch.rand(48, device=DEVICE)
+    share[16:32] = 0  # the second block of rows
+    arguments = (rows, y, peak, total, share, w, offset, SMALL)
+    dense, sparse = (kernel._gradients(*arguments, flag, True, True, True) for flag in (False, True))
+    for x, y in zip(dense, sparse, strict=True):
+        assert torch.equal(x, y)
+
+
+def test_float32_parameters_with_half_precision_products():
+    inputs, targets, upstream = problem(RAGGED, torch.float16)
+    truth = values_and_gradients(reference.mos_nll, inputs, [torch.float64] * 4, targets, upstream)
+
+    def fused(*leaves):
+        return kernel.mos_nll(*leaves, compute_dtype=torch.float16, **small(torch.float16))
+
+    dtypes = [torch.float16, torch.float32, torch.float32, torch.float32]
+    ours = values_and_gradients(fused, inputs, dtypes, targets, upstream)
+    assert [x.dtype for x in ours] == [torch.float32, *dtypes]
+    for x, true in zip(ours, truth, strict=True):
+        assert (x.double() - true).abs().amax() <= 2e-3 * true.abs().amax()
+
+
+def test_no_tokens():
+    inputs, targets, upstream = problem((0, 3, 37, 101), torch.float32)
+    nll, dh, _, *rest = values_and_gradients(kernel.mos_nll, inputs, [torch.float32] * 4, targets, upstream)
+    assert (nll.shape, dh.shape) == ((0,), (0, 3, 37))
+    assert all((x == 0).all() for x in rest)
+
+
+def test_no_upstream_gradient_at_all():
+    inputs, targets, upstream = problem(RAGGED, torch.float16)
+    gradients = values_and_gradients(kernel.mos_nll, inputs, [torch.float16] * 4, targets, 0 * upstream)[1:]
+    assert all((x == 0).all() for x in gradients)
+
+
+def test_a_target_outside_the_vocabulary_gives_nan():
+    inputs, targets, _ = problem(RAGGED, torch.float32)
+    targets[2] = -100
+    nll = kernel.mos_nll(*[x.float() for x in inputs], targets, **small(torch.float32))
+    assert nll.isnan().nonzero().flatten().tolist() == [2]
+
+
+def test_only_the_gradients_asked_for():
+    inputs, targets, _ = problem(RAGGED, torch.float32)
+    h, log_pi, weight, bias = [x.float() for x in inputs]
+    expected = values_and_gradients(
+        reference.mos_nll, inputs, [torch.float32] * 4, targets, torch.ones(7, device=DEVICE)
+    )
+    kernel.mos_nll(h.requires_grad_(), log_pi, weight, bias, targets, **small(torch.float32)).sum().backward()
+    torch.testing.assert_close(h.grad, expected[1])
+    assert weight.grad is None
+
+
+def test_float64_is_refused():
+    inputs, targets, _ = problem(RAGGED, torch.float32)
+    with pytest.raises(ValueError, match="float64"):
+        kernel.mos_nll(*inputs, targets)
+
+
+def test_tiles_are_shared_out_completely():
+    for row_blocks, tiles, slots in [(99, 79, 264), (1, 1, 132), (3, 40, 1), (124, 260, 264)]:
+        each = kernel._tiles_each(row_blocks, tiles, slots)
+        assert 1 <= each <= tiles
+        assert 1 <= kernel._slab_tiles(row_blocks, tiles, slots) <= tiles
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("shape", [ALIGNED, RAGGED, PTB])
+def test_on_the_gpu(shape, dtype):
+    check(*problem(shape, dtype), dtype)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("tma", [True, False])
+def test_on_the_gpu_both_ways_to_load(tma):
+    if tma and torch.cuda.get_device_capability() < (9, 0):
+        pytest.skip("no tensor memory accelerator")
+    config = kernel.Config(128, 128, 32, num_warps=8, num_stages=3, tma=tma, flatten=True, programs=1)
+    check(*problem((90, 5, 300, 3001), torch.bfloat16), torch.bfloat16, configs=(config, config))
+
+
+@pytest.mark.gpu
+def test_on_the_gpu_the_same_bits_twice():
+    inputs, targets, upstream = problem(PTB, torch.bfloat16)
+    first, second = (
+        values_and_gradients(kernel.mos_nll, inputs, [torch.bfloat16] * 4, targets, upstream) for _ in range(2)
+    )
+    assert all(torch.equal(x, y) for x, y in zip(first, second, strict=True))
+
+
+@pytest.mark.gpu
+def test_on_the_gpu_in_a_cuda_graph():
+    inputs, targets, upstream = problem((64, 5, 96, 1003), torch.bfloat16)
+    upstream[32:] = 0
+    leaves = [x.to(torch.bfloat16).requires_grad_() for x in inputs]
+    upstream = upstream.float()
+
+    def step() -> list[Tensor]:
+        nll = kernel.mos_nll(*leaves, targets)
+        return [nll, *torch.autograd.grad(nll, leaves, upstream)]
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            eager = step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = step()
+    graph.replay()
+    torch.cuda.synchronize()
+    for x, y in zip(captured, eager, strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-2, atol=1e-5)  # rows in another order, results rounded to bfloat16

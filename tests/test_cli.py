@@ -1,0 +1,338 @@
+"""The command line as a user meets it: what works, and one sentence with exit code 2 for what does not."""
+
+import contextlib
+import io
+import json
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import unittest.mock
+from pathlib import Path
+
+import pytest
+import torch
+
+from highrank.cli import main
+from highrank.training import checkpoint as checkpoints
+from highrank.training.run import Run
+
+SMALL = (
+    "model.embed_dim=6 model.hidden_sizes=10,8 model.n_components=3 train.batch_size=4 train.bptt=10 "
+    "train.max_over_bptt=5 train.lr=5 train.max_epochs=3 train.finetunes=0"
+)
+
+
+def settings(extra: str = "") -> list[str]:
+    return [part for setting in f"{SMALL} {extra}".split() for part in ("--set", setting)]
+
+
+def in_process(*arguments, cwd, check=0):
+    """The command without a new process (which costs seconds of imports); exit code and output as a user sees them."""
+    stdout, stderr = io.StringIO(), io.StringIO()
+    with (
+        contextlib.chdir(cwd),
+        contextlib.redirect_stdout(stdout),
+        contextlib.redirect_stderr(stderr),
+        unittest.mock.patch.object(sys, "argv", ["highrank", *map(str, arguments)]),
+    ):
+        try:
+            main()
+            code = 0
+        except SystemExit as stop:
+            code = stop.code or 0
+    assert code == check, stdout.getvalue() + stderr.getvalue()
+    return subprocess.CompletedProcess(arguments, code, stdout.getvalue(), stderr.getvalue())
+
+
+def as_process(*arguments, cwd, check=0, **options):
+    """The command in a process of its own."""
+    command = [sys.executable, "-c", "from highrank.cli import main; main()", *map(str, arguments)]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False, **options)
+    assert done.returncode == check, done.stdout + done.stderr
+    return done
+
+
+highrank = in_process
+
+
+def fails(*arguments, cwd, run=in_process, **options) -> str:
+    """The one sentence that a mistake gets."""
+    done = run(*arguments, cwd=cwd, check=2, **options)
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("highrank: ")
+    return lines[0]
+
+
+@pytest.fixture
+def place(tmp_path, toy_folder):
+    return tmp_path
+
+
+@pytest.fixture
+def trained(place):
+    highrank("train", "ptb-mos", *settings(), "--set", "data.corpus=toy", "--out", "run", "--max-epochs", 1, cwd=place)
+    return place / "run"
+
+
+def test_train_evaluate_generate_runs(place, trained):
+    done = highrank("evaluate", "run", "--split", "valid", "--json", cwd=place)
+    result = json.loads(done.stdout)
+    summary = json.loads((trained / "summary.json").read_text())
+    assert result["perplexity"] == pytest.approx(summary["valid_ppl"])
+    assert "test perplexity" in highrank("evaluate", "run", cwd=place).stdout
+
+    texts = [
+        highrank("generate", "run", "--prompt", "the cat", "--length", 8, "--seed", s, cwd=place).stdout
+        for s in (3, 3, 4)
+    ]
+    assert texts[0] == texts[1] != texts[2]
+    assert texts[0].startswith("the cat")
+
+    rows = json.loads(highrank("runs", ".", "--json", cwd=place).stdout)
+    assert [(r["run"], r["recipe"], r["epoch"], r["state"]) for r in rows] == [("run", "ptb-mos", 1, "can resume")]
+    assert "can resume" in highrank("runs", ".", cwd=place).stdout
+
+    done = highrank("train", "ptb-mos", "--out", "run", "--resume", cwd=place)
+    assert "epoch    3" in done.stdout
+    assert "Written to run" in done.stdout
+
+
+def test_default_folders_are_numbered_and_found_again(place):
+    arguments = ("train", "ptb-mos", *settings(), "--set", "data.corpus=toy", "--max-epochs", 1)
+    highrank(*arguments, cwd=place)
+    highrank(*arguments, cwd=place)
+    assert sorted(p.name for p in (place / "runs").iterdir()) == ["ptb-mos", "ptb-mos-2"]
+    assert "runs/ptb-mos-2" in highrank("train", "ptb-mos", "--resume", "--max-epochs", 2, cwd=place).stdout
+
+
+def test_characters(place):
+    extra = "data.corpus=toy data.level=char"
+    highrank("train", "ptb-mos", *settings(extra), "--out", "run", "--max-epochs", 1, cwd=place)
+    assert highrank("generate", "run", "--prompt", "the c", "--length", 5, cwd=place).stdout.startswith("the c")
+
+
+def test_recipes_and_data(place, toy_folder):
+    rows = {r["name"]: r for r in json.loads(highrank("recipes", "--json", cwd=place).stdout)}
+    assert rows["ptb-mos"]["model"]["n_components"] == 15
+    assert rows["wt2-mos"]["paper"][0]["test"] == 63.33
+    assert "ptb-softmax-mos-hparams" in rows
+    table = highrank("recipes", cwd=place).stdout
+    assert "model.dropout_hidden" in table
+    assert "58.08 / 55.97" in table
+    assert "LDC" in highrank("data", "list", cwd=place).stdout
+    assert json.loads(highrank("data", "list", "--json", cwd=place).stdout)[0]["tokens"]["train"] == 929_589
+    assert "vocabulary" in highrank("data", "verify", "pydoc", cwd=place).stdout
+    assert "tokens over" in highrank("data", "prepare", "pydoc", cwd=place).stdout
+    assert "highrank quickstart" in highrank("--help", cwd=place).stdout
+    assert re.match(r"highrank \d+\.\d+", highrank("--version", cwd=place).stdout)
+
+
+def test_real_copies_verify(place, corpora):
+    for name in ("penn", "wikitext-2"):
+        done = highrank("data", "verify", name, "--data-dir", corpora, cwd=place)
+        assert done.stdout.count("checksum right") == 3
+
+
+# --- exact resume ---------------------------------------------------------------------------------------------------
+
+
+def start(*arguments, cwd):
+    command = [sys.executable, "-c", "from highrank.cli import main; main()", *map(str, arguments)]
+    return subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def same_run(a: Path, b: Path) -> None:
+    one, two = checkpoints.load(a), checkpoints.load(b)
+    for x, y in ((one.weights, two.weights), (one.averages or {}, two.averages or {})):
+        assert x.keys() == y.keys()
+        assert all(torch.equal(x[k], y[k]) for k in x)
+    assert one.progress.history == two.progress.history
+    assert (a / "model.safetensors").read_bytes() == (b / "model.safetensors").read_bytes()
+
+
+def test_a_killed_run_ends_bit_for_bit_where_the_whole_one_does(place):
+    """SIGKILL, again and again, at whatever moment it hits, then --resume."""
+    extra = "data.corpus=toy train.nonmono=1 train.max_epochs=12 train.micro_batch_size=2"
+    arguments = ("train", "ptb-mos", *settings(extra), "--checkpoint-every", 0)
+    highrank(*arguments, "--out", "whole", cwd=place)
+    process = start(*arguments, "--out", "cut", cwd=place)
+    kills = 0
+    for delay in (0.05, 0.4, 0.15, 0.3):
+        while not (place / "cut" / "checkpoint.json").exists() and process.poll() is None:
+            time.sleep(0.01)
+        before = checkpoints.load_progress(place / "cut").step
+        while process.poll() is None and checkpoints.load_progress(place / "cut").step == before:
+            time.sleep(0.005)  # it has started again and gone further
+        time.sleep(delay)
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            kills += 1
+        process.communicate()
+        process = start("train", "ptb-mos", "--out", "cut", "--resume", "--checkpoint-every", 0, cwd=place)
+    output, _ = process.communicate(timeout=100)
+    assert process.returncode == 0, output
+    assert kills >= 2
+    assert checkpoints.load_progress(place / "cut").finished
+    same_run(place / "whole", place / "cut")
+
+
+def test_ctrl_c_saves_and_says_how_to_resume(place):
+    process = start("train", "ptb-mos", *settings("data.corpus=toy train.max_epochs=100000"), "--out", "run", cwd=place)
+    while not (place / "run" / "checkpoint.json").exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    command = next(line.strip() for line in output.splitlines() if line.startswith("  highrank train"))
+    step = checkpoints.load_progress(place / "run").step
+    highrank(*command.split()[1:], "--time-budget", "0.2s", cwd=place)
+    assert checkpoints.load_progress(place / "run").step > step
+
+
+# --- mistakes -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["train", "ptb-moss"], 'called "ptb-moss"; did you mean "ptb-mos"?'),
+        (["train", "ptb-mos", "--set", "train.rl=1"], 'no recipe key "train.rl"'),
+        (["train", "ptb-mos", "--set", "train.lr=fast"], 'train.lr must be float, got "fast"'),
+        (["train", "ptb-mos"], "the corpus penn was not found in"),
+        (["train", "ptb-mos", "--data-dir", "nowhere"], "was not found in nowhere"),
+        (["train", "ptb-mos", "--resume"], "no run of ptb-mos in runs to resume"),
+        (["train", "pydoc-mos", "--device", "gpu"], 'no device "gpu"'),
+        (["train", "pydoc-mos", "--device", "cuda:77"], "is not available here"),
+        (["train", "pydoc-mos", "--time-budget", "soon"], '"soon" is not a time'),
+        (["evaluate", "nothing"], "there is no run at nothing"),
+        (["evaluate", "toy"], "there is no run description"),
+        (["generate", "nothing"], "there is no run at nothing"),
+        (["data", "verify", "pen"], 'did you mean "penn"?'),
+        (["data", "verify", "penn", "--data-dir", "toy"], "train.txt of penn has"),
+    ],
+    ids=lambda x: " ".join(x) if isinstance(x, list) else "",
+)
+def test_mistakes_get_one_sentence(place, arguments, sentence):
+    assert sentence in fails(*arguments, cwd=place)
+    assert not (place / "runs").exists()  # nothing was begun
+
+
+def test_a_taken_folder_is_left_alone(place, trained):
+    before = {p.name: p.read_bytes() for p in trained.iterdir() if p.is_file()}
+    assert "already holds a run: add --resume" in fails("train", "ptb-mos", *settings(), "--out", "run", cwd=place)
+    assert before == {p.name: p.read_bytes() for p in trained.iterdir() if p.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["ptb-mos", "--set", "train.lr=3"], "was started with"),
+        (["ptb-moc"], "was started with name = ptb-mos, not ptb-moc"),
+    ],
+)
+def test_resume_with_a_changed_recipe(place, trained, arguments, sentence):
+    before = (trained / "checkpoint.json").read_bytes()
+    assert sentence in fails("train", *arguments, "--out", "run", "--resume", cwd=place)
+    assert (trained / "checkpoint.json").read_bytes() == before
+
+
+def test_resume_with_changed_text(place, trained):
+    (place / "toy" / "train.txt").write_text("something else\n" * 200)
+    assert "is not the one that run was started with" in fails(
+        "train", "ptb-mos", "--out", "run", "--resume", cwd=place
+    )
+    assert "is not the one that run was trained on" in fails("evaluate", "run", cwd=place)
+
+
+def damage_truncate(run: Path) -> None:
+    file = next(run.glob("checkpoint-*.safetensors"))
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+def damage_json(run: Path) -> None:
+    (run / "checkpoint.json").write_text('{"format": 1, "tensors": ')
+
+
+def damage_foreign_json(run: Path) -> None:
+    (run / "checkpoint.json").write_text('{"epoch": 3}')
+
+
+def damage_missing_tensors(run: Path) -> None:
+    next(run.glob("checkpoint-*.safetensors")).unlink()
+
+
+def damage_pickle(run: Path) -> None:
+    torch.save({"weights": torch.zeros(3)}, next(run.glob("checkpoint-*.safetensors")))
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (damage_truncate, "is damaged or not a safetensors file"),
+        (damage_json, "is damaged or unreadable"),
+        (damage_foreign_json, "is not a checkpoint that this version of highrank wrote"),
+        (damage_missing_tensors, "there is no checkpoint file"),
+        (damage_pickle, "is damaged or not a safetensors file"),
+    ],
+)
+def test_damaged_and_foreign_checkpoints(place, trained, damage, sentence):
+    damage(trained)
+    assert sentence in fails("train", "ptb-mos", "--out", "run", "--resume", cwd=place)
+
+
+def test_a_damaged_model(place, trained):
+    (trained / "model.safetensors").write_bytes(b"not a model")
+    assert "the trained model at run/model.safetensors is damaged" in fails("evaluate", "run", cwd=place)
+    (trained / "run.json").write_text("[]")
+    assert "does not describe a highrank run" in fails("evaluate", "run", cwd=place)
+
+
+def test_a_full_disk_loses_nothing(place, trained):
+    """The largest file this process may write is smaller than a checkpoint: as on a full disk, the write breaks off."""
+    before = {p.name: p.read_bytes() for p in trained.iterdir() if p.name.startswith(("checkpoint", "model"))}
+    size = max(map(len, before.values()))
+    sentence = fails(
+        "train", "ptb-mos", "--out", "run", "--resume", cwd=place, run=as_process,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, size // 2)),
+    )  # fmt: skip
+    assert "cannot write" in sentence
+    assert "free some space" in sentence
+    assert before == {p.name: p.read_bytes() for p in trained.iterdir() if p.name.startswith(("checkpoint", "model"))}
+    assert not list(trained.glob("*.tmp")) + list(trained.glob(".*.tmp"))
+    highrank("train", "ptb-mos", "--out", "run", "--resume", cwd=place)  # and with space again, it goes on
+
+
+def test_an_unwritable_folder(place):
+    (place / "file").write_text("")  # root may write anywhere, but nobody can make a folder under a file
+    assert "cannot write" in fails("train", "ptb-mos", *settings("data.corpus=toy"), "--out", "file/run", cwd=place)
+
+
+def test_runs_shows_a_damaged_run_and_goes_on(place, trained):
+    shutil.copytree(trained, place / "worse")
+    (place / "worse" / "run.json").write_text("{")
+    rows = json.loads(highrank("runs", ".", "--json", cwd=place).stdout)
+    assert [r["state"].split(":")[0] for r in rows] == ["can resume", "damaged"]
+    assert "There are no runs" in highrank("runs", "toy", cwd=place).stdout
+
+
+def test_import_is_light():
+    """`import highrank` loads none of the heavy packages; each is imported where it is used."""
+    heavy = ("torch", "rich", "typer", "scipy", "matplotlib", "triton")
+    code = f"import sys, highrank; print([m for m in {heavy} if m in sys.modules]); highrank.MoSHead"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_mistakes_show_no_traceback_in_a_real_process(place):
+    assert "did you mean" in fails("train", "ptb-moss", cwd=place, run=as_process)
+
+
+def test_a_run_is_a_folder_object(trained):
+    assert Run(trained).exists()
+    assert Run(trained).recipe().name == "ptb-mos"

@@ -1,0 +1,238 @@
+"""The loop: micro-batches, stages, skipping, resuming exactly, and what a run folder holds."""
+
+import dataclasses
+import json
+import math
+
+import pytest
+import torch
+
+import highrank
+from highrank.data.batches import random_windows
+from highrank.errors import UserError
+from highrank.models.awd_lstm import AWDLSTM
+from highrank.recipes import DataSpec, ModelSpec, Recipe, TrainSpec
+from highrank.training import checkpoint as checkpoints
+from highrank.training import loop
+from highrank.training.loop import Silent, Training, summarize, train
+from highrank.training.run import Run, copy_weights
+
+CPU = torch.device("cpu")
+TOY = Recipe(
+    name="toy",
+    about="",
+    data=DataSpec("toy"),
+    model=ModelSpec("mos", embed_dim=6, hidden_sizes=(10, 8), n_components=3, dropout_input=0.2, weight_drop=0.3),
+    train=TrainSpec(lr=5.0, batch_size=4, seed=7, bptt=10, max_over_bptt=5, max_epochs=4, finetunes=0),
+)
+
+
+def changed(recipe=TOY, model=None, **train_changes):
+    recipe = dataclasses.replace(recipe, train=dataclasses.replace(recipe.train, **train_changes))
+    return dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, **(model or {})))
+
+
+def epochs(run):
+    lines = [json.loads(line) for line in run.metrics_file.read_text().splitlines()]
+    return [line for line in lines if line["kind"] == "epoch"]
+
+
+def weights(run):
+    saved = checkpoints.load(run.folder)
+    return {**saved.weights, **{f"average {k}": v for k, v in (saved.averages or {}).items()}}
+
+
+def assert_same_run(a: Run, b: Run):
+    for (key, x), (other, y) in zip(weights(a).items(), weights(b).items(), strict=True):
+        assert key == other
+        assert torch.equal(x, y), key
+    timeless = [{k: v for k, v in e.items() if k not in ("seconds", "tokens_per_second")} for e in epochs(a)]
+    assert timeless == [{k: v for k, v in e.items() if k not in ("seconds", "tokens_per_second")} for e in epochs(b)]
+    assert a.model_file.read_bytes() == b.model_file.read_bytes()
+
+
+def test_training_learns_and_is_repeatable(toy_corpus, tmp_path):
+    runs = [Run(tmp_path / name) for name in "ab"]
+    for run in runs:
+        assert train(TOY, toy_corpus, run, CPU) == "finished"
+    assert_same_run(*runs)
+    first, last = epochs(runs[0])[0], epochs(runs[0])[-1]
+    assert last["train_ppl"] < first["train_ppl"] < toy_corpus.vocab_size + 1
+    summary = summarize(runs[0], toy_corpus, CPU, "finished")
+    assert summary["valid_ppl"] == pytest.approx(min(e["valid_ppl"] for e in epochs(runs[0])), rel=0.05)
+    assert summary["seed"] == 7
+    assert json.loads(runs[0].summary_file.read_text()) == summary
+
+
+@pytest.mark.parametrize("head", ["softmax", "mos"])
+def test_micro_batches_give_the_gradient_of_the_whole_batch(toy_corpus, tmp_path, head):
+    none = {"dropout_input": 0.0, "weight_drop": 0.0, "head": head, "hidden_sizes": (10, 6)}
+    gradients, states = [], []
+    for micro in (None, 1, 2):
+        recipe = changed(model=none, micro_batch_size=micro, clip=1e9)
+        training = Training(recipe, toy_corpus, Run(tmp_path), CPU)
+        training.model.double()
+        training.optimizer.step = lambda lr: None  # keep the weights, so that the second window compares too
+        for _, window in zip(range(2), random_windows(training.stream, training.rng, 10, 5), strict=False):
+            training.train_window(window)
+        gradients.append([p.grad for p in training.model.parameters()])
+        states.append(torch.cat([h for state in training.hidden for h, _ in state[:1]]))
+    for other in (1, 2):
+        torch.testing.assert_close(states[other], states[0])
+        for a, b in zip(gradients[other], gradients[0], strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
+
+
+def test_fused_and_reference_training_curves_agree(toy_corpus, tmp_path, monkeypatch):
+    curves = {}
+    for impl in ("reference", "chunked"):
+        training = Training(changed(), toy_corpus, Run(tmp_path), CPU)
+        training.model.double()
+        training.model.head.impl = impl
+        windows = random_windows(training.stream, training.rng, 10, 5)
+        curves[impl] = [training.train_window(w) for _, w in zip(range(12), windows, strict=False)]
+    assert curves["chunked"] == pytest.approx(curves["reference"], rel=1e-9)
+
+
+def test_the_learning_rate_is_scaled_by_the_windows_length(toy_corpus, tmp_path):
+    training = Training(TOY, toy_corpus, Run(tmp_path), CPU)
+    rates = []
+    training.optimizer.step = rates.append
+    windows = [w for _, w in zip(range(3), random_windows(training.stream, training.rng, 10, 5), strict=False)]
+    for window in windows:
+        training.train_window(window)
+    assert rates == [5.0 * len(w.words) / 10 for w in windows]
+
+
+def test_regularisation_is_ar_on_dropped_and_tar_on_raw_states(toy_corpus):
+    model = AWDLSTM(10, 4, (5,), dropout_output=0.5)
+    hidden = model(torch.randint(10, (6, 2)), model.initial_state(2))
+    penalty = loop.regularisation(highrank.models.language_model.Scored(torch.zeros(()), hidden), 2.0, 3.0)
+    expected = 2 * (hidden.g**2).mean() + 3 * ((hidden.raw[1:] - hidden.raw[:-1]) ** 2).mean()
+    torch.testing.assert_close(penalty, expected)
+
+
+def test_averaging_starts_by_the_rule_and_finetuning_follows(toy_corpus, tmp_path, monkeypatch):
+    """Scripted validation losses drive the stages: SGD, averaging, finetuning, the end."""
+    script = iter([5, 4, 3, 4.5, 4.6, 2.5, 2.4, 2.6, 2.7, 2.3, 2.2, 2.35, 2.45])
+    monkeypatch.setattr(Training, "validate", lambda self: float(next(script)))
+    recipe = changed(nonmono=2, patience=2, max_epochs=50, finetunes=1, finetune_lr=1.0, finetune_max_epochs=50)
+    run, messages = Run(tmp_path / "run"), []
+
+    class Listener(Silent):
+        def message(self, text):
+            messages.append(text)
+
+    assert train(recipe, toy_corpus, run, CPU, listener=Listener()) == "finished"
+    stages = [(e["stage"], e["averaged"]) for e in epochs(run)]
+    # epoch 4: 4.5 is above min(5, 4) without the last two of [5, 4, 3] -> min([5]) no; epoch 5: 4.6 > min([5, 4]) yes
+    assert stages == [("train", False)] * 5 + [("train", True)] * 4 + [("finetune-1", True)] * 4
+    assert messages[0].startswith("validation stopped improving")
+    assert messages[1] == "stage 0 is over: finetuning from the weights of epoch 7"
+    assert checkpoints.load_progress(run.folder).finished
+    assert checkpoints.load_progress(run.folder).best_epoch == 11
+
+
+def test_finetuning_starts_from_the_best_weights(toy_corpus, tmp_path, monkeypatch):
+    seen = {}
+    original = Training._next_stage
+
+    def watched(self):
+        original(self)
+        seen["weights"] = {k: v.detach().clone() for k, v in self.model.named_parameters()}
+        seen["best"] = highrank.load(self.run.folder).model
+
+    monkeypatch.setattr(Training, "_next_stage", watched)
+    recipe = changed(max_epochs=2, finetunes=1, finetune_max_epochs=1)
+    train(recipe, toy_corpus, Run(tmp_path / "run"), CPU, max_epochs=2)
+    for name, p in seen["best"].named_parameters():
+        assert torch.equal(p, seen["weights"][name])
+
+
+def test_non_finite_windows_are_skipped_and_counted(toy_corpus, tmp_path):
+    training = Training(TOY, toy_corpus, Run(tmp_path), CPU)
+    windows = list(random_windows(training.stream, training.rng, 10, 5))
+    training.train_window(windows[0])
+    good = [p.detach().clone() for p in training.model.parameters()]
+    training.hidden[0][0][0].fill_(math.inf)  # poison the carried state
+    assert not math.isfinite(training.train_window(windows[1]))
+    assert training.progress.skipped == 1
+    assert all(torch.equal(a, p) for a, p in zip(good, training.model.parameters(), strict=True))
+    assert math.isfinite(training.train_window(windows[2]))  # and the poison is gone
+    assert training.progress.skipped_in_a_row == 0
+
+
+def test_persistent_non_finite_windows_stop_with_advice(toy_corpus, tmp_path):
+    training = Training(TOY, toy_corpus, Run(tmp_path), CPU)
+    training.model.head.bias.data.fill_(math.nan)
+    windows = random_windows(training.stream, training.rng, 10, 5)
+    with pytest.raises(UserError, match=r"not finite in 20 windows in a row: lower train.lr \(now 5\)"):
+        list(map(training.train_window, windows))
+
+
+@pytest.mark.parametrize("stop_after", [7, 37])
+def test_an_interrupted_run_resumes_exactly(toy_corpus, tmp_path, stop_after):
+    recipe = changed(nonmono=1, max_epochs=3, finetunes=1, finetune_max_epochs=2, micro_batch_size=2)
+    whole, cut = Run(tmp_path / "whole"), Run(tmp_path / "cut")
+    train(recipe, toy_corpus, whole, CPU)
+    asked = 0
+
+    def stop():
+        nonlocal asked
+        asked += 1
+        return asked % stop_after == 0
+
+    outcome = train(recipe, toy_corpus, cut, CPU, should_stop=stop)
+    assert outcome == "interrupted"
+    rounds = 0
+    while outcome == "interrupted":
+        torch.manual_seed(rounds)  # whatever the process did in between
+        outcome = train(recipe, toy_corpus, cut, CPU, resume=True, should_stop=stop)
+        rounds += 1
+    assert outcome == "finished"
+    assert_same_run(whole, cut)
+
+
+def test_max_epochs_and_time_budget_pause(toy_corpus, tmp_path):
+    run = Run(tmp_path / "run")
+    assert train(TOY, toy_corpus, run, CPU, max_epochs=1) == "max-epochs"
+    assert train(TOY, toy_corpus, run, CPU, resume=True, time_budget=1e-6) == "time-budget"
+    assert train(TOY, toy_corpus, run, CPU, resume=True) == "finished"
+    assert len(epochs(run)) == 4
+
+
+def test_bfloat16_trains(toy_corpus, tmp_path):
+    curves = {}
+    for precision in ("float32", "bfloat16"):
+        run = Run(tmp_path / precision)
+        train(changed(precision=precision, max_epochs=2), toy_corpus, run, CPU)
+        curves[precision] = [e["train_nll"] for e in epochs(run)]
+    assert curves["bfloat16"] != curves["float32"]  # it really ran in another precision
+    assert curves["bfloat16"] == pytest.approx(curves["float32"], rel=0.02)
+
+
+def test_load_gives_model_words_and_recipe(toy_corpus, tmp_path):
+    train(changed(max_epochs=1), toy_corpus, Run(tmp_path / "run"), CPU)
+    model, words, recipe = highrank.load(tmp_path / "run")
+    assert not model.training
+    assert words == toy_corpus.words
+    assert recipe.model == TOY.model
+
+
+def test_a_foreign_model_is_named(toy_corpus, tmp_path):
+    run = Run(tmp_path / "run")
+    train(changed(max_epochs=1), toy_corpus, run, CPU)
+    model = highrank.load(run.folder).model
+    tensors = dict(model.named_parameters())
+    with pytest.raises(UserError, match=r"has the unexpected tensor extra"):
+        copy_weights(model, {**tensors, "extra": torch.zeros(1)}, run.model_file)
+    with pytest.raises(UserError, match=r"head.bias is \(3,\) there"):
+        copy_weights(model, {**tensors, "head.bias": torch.zeros(3)}, run.model_file)
+
+
+@pytest.mark.gpu
+def test_training_on_cuda(toy_corpus, tmp_path):
+    for precision in ("float32", "bfloat16"):
+        run = Run(tmp_path / precision)
+        train(changed(precision=precision, max_epochs=3), toy_corpus, run, torch.device("cuda"))
+        assert epochs(run)[-1]["train_ppl"] < epochs(run)[0]["train_ppl"]

@@ -1,0 +1,75 @@
+import pytest
+import torch
+from torch import nn
+
+from highrank.training.nt_asgd import NTASGD, is_worse
+
+
+def make(weight_decay=0.0):
+    torch.manual_seed(3)
+    p = nn.Parameter(torch.randn(4, dtype=torch.float64))
+    return p, NTASGD([p], weight_decay)
+
+
+def test_plain_sgd_equals_torch():
+    p, optimizer = make(weight_decay=0.1)
+    q = nn.Parameter(p.detach().clone())
+    torch_sgd = torch.optim.SGD([q], lr=0.5, weight_decay=0.1)
+    for i in range(5):
+        p.grad = torch.full_like(p, i - 2.0)
+        q.grad = p.grad.clone()
+        optimizer.step(0.5)
+        torch_sgd.step()
+    torch.testing.assert_close(p, q)
+
+
+def test_the_average_is_the_mean_of_all_iterates_since_the_start():
+    p, optimizer = make()
+    for i in range(8):
+        if i == 2:
+            optimizer.start_averaging()
+            iterates = []
+        p.grad = torch.full_like(p, i - 2.0)
+        optimizer.step(0.5)
+        if i >= 2:
+            iterates.append(p.detach().clone())
+    torch.testing.assert_close(optimizer.averages[0], torch.stack(iterates).mean(0))
+
+
+def test_every_window_uses_its_own_rate():
+    """Where torch's ASGD would apply the previous window's."""
+    p, optimizer = make()
+    start = p.detach().clone()
+    optimizer.start_averaging()
+    for lr in (1.0, 0.1):
+        p.grad = torch.ones_like(p)
+        optimizer.step(lr)
+    torch.testing.assert_close(p.detach(), start - 1.1)
+
+
+def test_averaged_weights_are_swapped_in_and_out():
+    p, optimizer = make()
+    optimizer.start_averaging()
+    for i in range(3):
+        p.grad = torch.full_like(p, float(i))
+        optimizer.step(1.0)
+    current, average = p.detach().clone(), optimizer.averages[0].clone()
+
+    def use():
+        with optimizer.averaged_weights():
+            assert torch.equal(p, average)
+            raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        use()  # an exception inside puts the weights back too
+    assert torch.equal(p, current)
+    assert torch.equal(optimizer.averages[0], average)
+
+
+def test_the_non_monotone_rule():
+    history = [5.0, 4.0, 3.0, 3.5, 3.4]
+    assert not is_worse(9.0, history[:2], 2)  # too early to say
+    assert is_worse(4.5, history[:3], 1)  # above the best of all but the last, 4.0
+    assert not is_worse(3.9, history[:3], 1)  # below it, though above the very best
+    assert is_worse(3.1, history, 2)
+    assert not is_worse(2.9, history, 2)
