@@ -8,14 +8,13 @@ import pytest
 import torch
 
 import highrank
-from highrank.data.batches import random_windows
 from highrank.errors import UserError
 from highrank.models.awd_lstm import AWDLSTM
 from highrank.recipes import DataSpec, ModelSpec, Recipe, TrainSpec
 from highrank.training import checkpoint as checkpoints
-from highrank.training import loop
 from highrank.training.loop import Silent, Training, summarize, train
 from highrank.training.run import Run, copy_weights
+from highrank.training.step import Step, regularisation
 
 CPU = torch.device("cpu")
 TOY = Recipe(
@@ -35,6 +34,15 @@ def changed(recipe=TOY, model=None, **train_changes):
 def epochs(run):
     lines = [json.loads(line) for line in run.metrics_file.read_text().splitlines()]
     return [line for line in lines if line["kind"] == "epoch"]
+
+
+def losses(training, n):
+    """Train on the next n windows; the loss of each."""
+    result = []
+    for _, window in zip(range(n), training.windows(), strict=False):
+        training.train_window(window)
+        result.append(training.read_totals())
+    return result
 
 
 def weights(run):
@@ -72,42 +80,43 @@ def test_micro_batches_give_the_gradient_of_the_whole_batch(toy_corpus, tmp_path
         recipe = changed(model=none, micro_batch_size=micro, clip=1e9)
         training = Training(recipe, toy_corpus, Run(tmp_path), CPU)
         training.model.double()
-        training.optimizer.step = lambda lr: None  # keep the weights, so that the second window compares too
-        for _, window in zip(range(2), random_windows(training.stream, training.rng, 10, 5), strict=False):
+        training.step = Step(training.model, training.optimizer, recipe.train, CPU)  # its state in float64 too
+        training.optimizer.step = lambda *_: None  # keep the weights, so that the second window compares too
+        for _, window in zip(range(2), training.windows(), strict=False):
             training.train_window(window)
         gradients.append([p.grad for p in training.model.parameters()])
-        states.append(torch.cat([h for state in training.hidden for h, _ in state[:1]]))
+        states.append(torch.cat([h for state in training.step.hidden for h, _ in state[:1]]))
     for other in (1, 2):
         torch.testing.assert_close(states[other], states[0])
         for a, b in zip(gradients[other], gradients[0], strict=True):
             torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
 
 
-def test_fused_and_reference_training_curves_agree(toy_corpus, tmp_path, monkeypatch):
+def test_fused_and_reference_training_curves_agree(toy_corpus, tmp_path):
     curves = {}
     for impl in ("reference", "chunked"):
         training = Training(changed(), toy_corpus, Run(tmp_path), CPU)
         training.model.double()
         training.model.head.impl = impl
-        windows = random_windows(training.stream, training.rng, 10, 5)
-        curves[impl] = [training.train_window(w) for _, w in zip(range(12), windows, strict=False)]
+        training.step = Step(training.model, training.optimizer, TOY.train, CPU)
+        curves[impl] = losses(training, 12)
     assert curves["chunked"] == pytest.approx(curves["reference"], rel=1e-9)
 
 
 def test_the_learning_rate_is_scaled_by_the_windows_length(toy_corpus, tmp_path):
     training = Training(TOY, toy_corpus, Run(tmp_path), CPU)
     rates = []
-    training.optimizer.step = rates.append
-    windows = [w for _, w in zip(range(3), random_windows(training.stream, training.rng, 10, 5), strict=False)]
+    training.optimizer.step = lambda lr, *_: rates.append(lr.item())
+    windows = [w for _, w in zip(range(3), training.windows(), strict=False)]
     for window in windows:
         training.train_window(window)
     assert rates == [5.0 * len(w.words) / 10 for w in windows]
 
 
-def test_regularisation_is_ar_on_dropped_and_tar_on_raw_states(toy_corpus):
+def test_regularisation_is_ar_on_dropped_and_tar_on_raw_states():
     model = AWDLSTM(10, 4, (5,), dropout_output=0.5)
     hidden = model(torch.randint(10, (6, 2)), model.initial_state(2))
-    penalty = loop.regularisation(highrank.models.language_model.Scored(torch.zeros(()), hidden), 2.0, 3.0)
+    penalty = regularisation(hidden, 2.0, 3.0)
     expected = 2 * (hidden.g**2).mean() + 3 * ((hidden.raw[1:] - hidden.raw[:-1]) ** 2).mean()
     torch.testing.assert_close(penalty, expected)
 
@@ -151,23 +160,23 @@ def test_finetuning_starts_from_the_best_weights(toy_corpus, tmp_path, monkeypat
 
 def test_non_finite_windows_are_skipped_and_counted(toy_corpus, tmp_path):
     training = Training(TOY, toy_corpus, Run(tmp_path), CPU)
-    windows = list(random_windows(training.stream, training.rng, 10, 5))
-    training.train_window(windows[0])
+    assert math.isfinite(losses(training, 1)[0])
     good = [p.detach().clone() for p in training.model.parameters()]
-    training.hidden[0][0][0].fill_(math.inf)  # poison the carried state
-    assert not math.isfinite(training.train_window(windows[1]))
+    training.step.hidden[0][0][0].fill_(math.inf)  # poison the carried state
+    assert not math.isfinite(losses(training, 1)[0])
     assert training.progress.skipped == 1
+    assert training.progress.skipped_in_a_row == 1
     assert all(torch.equal(a, p) for a, p in zip(good, training.model.parameters(), strict=True))
-    assert math.isfinite(training.train_window(windows[2]))  # and the poison is gone
+    assert math.isfinite(losses(training, 1)[0])  # and the poison is gone
     assert training.progress.skipped_in_a_row == 0
+    assert math.isfinite(training.progress.loss_sum)
 
 
 def test_persistent_non_finite_windows_stop_with_advice(toy_corpus, tmp_path):
     training = Training(TOY, toy_corpus, Run(tmp_path), CPU)
     training.model.head.bias.data.fill_(math.nan)
-    windows = random_windows(training.stream, training.rng, 10, 5)
     with pytest.raises(UserError, match=r"not finite in 20 windows in a row: lower train.lr \(now 5\)"):
-        list(map(training.train_window, windows))
+        losses(training, 25)
 
 
 @pytest.mark.parametrize("stop_after", [7, 37])

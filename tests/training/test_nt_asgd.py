@@ -11,6 +11,23 @@ def make(weight_decay=0.0):
     return p, NTASGD([p], weight_decay)
 
 
+def step(optimizer, lr, scale=1.0, apply=True):
+    optimizer.step(torch.tensor(lr), torch.tensor(scale), torch.tensor(apply))
+
+
+def test_what_is_not_applied_changes_nothing():
+    p, optimizer = make(weight_decay=0.1)
+    optimizer.start_averaging()
+    p.grad = torch.ones_like(p)
+    step(optimizer, 0.5)
+    before, average = p.detach().clone(), optimizer.averages[0].clone()
+    p.grad = torch.full_like(p, torch.nan)
+    step(optimizer, 0.5, apply=False)
+    assert torch.equal(p, before)
+    assert torch.equal(optimizer.averages[0], average)
+    assert optimizer.n_averaged == 1
+
+
 def test_plain_sgd_equals_torch():
     p, optimizer = make(weight_decay=0.1)
     q = nn.Parameter(p.detach().clone())
@@ -18,7 +35,7 @@ def test_plain_sgd_equals_torch():
     for i in range(5):
         p.grad = torch.full_like(p, i - 2.0)
         q.grad = p.grad.clone()
-        optimizer.step(0.5)
+        step(optimizer, 0.5)
         torch_sgd.step()
     torch.testing.assert_close(p, q)
 
@@ -30,7 +47,7 @@ def test_the_average_is_the_mean_of_all_iterates_since_the_start():
             optimizer.start_averaging()
             iterates = []
         p.grad = torch.full_like(p, i - 2.0)
-        optimizer.step(0.5)
+        step(optimizer, 0.5)
         if i >= 2:
             iterates.append(p.detach().clone())
     torch.testing.assert_close(optimizer.averages[0], torch.stack(iterates).mean(0))
@@ -43,7 +60,7 @@ def test_every_window_uses_its_own_rate():
     optimizer.start_averaging()
     for lr in (1.0, 0.1):
         p.grad = torch.ones_like(p)
-        optimizer.step(lr)
+        step(optimizer, lr)
     torch.testing.assert_close(p.detach(), start - 1.1)
 
 
@@ -52,7 +69,7 @@ def test_averaged_weights_are_swapped_in_and_out():
     optimizer.start_averaging()
     for i in range(3):
         p.grad = torch.full_like(p, float(i))
-        optimizer.step(1.0)
+        step(optimizer, 1.0)
     current, average = p.detach().clone(), optimizer.averages[0].clone()
 
     def use():

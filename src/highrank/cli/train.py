@@ -29,6 +29,7 @@ def train(
     checkpoint_every: Annotated[
         float, typer.Option(min=0.0, help="Seconds between checkpoints within an epoch.")
     ] = 120.0,
+    graphs: Annotated[bool, typer.Option(help="Replay training steps as CUDA graphs, on an NVIDIA GPU.")] = True,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the run exactly where its last checkpoint is.")
     ] = False,
@@ -74,7 +75,7 @@ def train(
     with _stop_on_signal() as stopped, watch(out, max_epochs, seconds) as listener:
         outcome = train_loop(
             chosen, corpus, run, where, resume=resume, data_dir=data_dir, max_epochs=max_epochs, time_budget=seconds,
-            checkpoint_every=checkpoint_every, listener=listener, should_stop=lambda: bool(stopped),
+            checkpoint_every=checkpoint_every, graphs=graphs, listener=listener, should_stop=lambda: bool(stopped),
         )  # fmt: skip
     again = f"highrank train {chosen.name} --out {run.folder} --resume"
     if outcome == "interrupted":

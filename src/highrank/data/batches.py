@@ -29,17 +29,26 @@ def columns(ids: Tensor, batch_size: int) -> Tensor:
     return ids[: length * batch_size].view(batch_size, length).t().contiguous()
 
 
-def window_length(rng: np.random.Generator, bptt: int, max_over_bptt: int) -> int:
-    """bptt with p = .95, else half of it; jittered by N(0, 5); at least 5; at most bptt + max_over_bptt."""
+def window_length(rng: np.random.Generator, bptt: int, max_over_bptt: int, multiple: int = 1) -> int:
+    """bptt with p = .95, else half of it; jittered by N(0, 5); at least 5; at most bptt + max_over_bptt.
+
+    The result is rounded to the nearest multiple, which keeps the mean and the learning rate scaled by it: a few
+    distinct lengths are what CUDA graphs want.
+    """
     mean = bptt if rng.random() < 0.95 else bptt / 2
-    return min(max(5, int(rng.normal(mean, 5))), bptt + max_over_bptt)
+    length = min(max(5, int(rng.normal(mean, 5))), bptt + max_over_bptt)
+    return max(1, round(length / multiple)) * multiple
 
 
 def random_windows(
-    stream: Tensor, rng: np.random.Generator, bptt: int, max_over_bptt: int, start: int = 0
+    stream: Tensor, rng: np.random.Generator, bptt: int, max_over_bptt: int, multiple: int = 1, start: int = 0
 ) -> Iterator[Window]:
-    """The windows of one epoch from row `start` on. The caller's `rng` is advanced once a window, just before it."""
+    """The windows of one epoch from row `start` on. The caller's `rng` is advanced once a window, just before it.
+
+    # differs from the paper's code: the last window of an epoch is as long as what is left, and its learning rate is
+    # scaled by that length rather than by the one that was drawn.
+    """
     while start < len(stream) - 1:
-        length = min(window_length(rng, bptt, max_over_bptt), len(stream) - 1 - start)
+        length = min(window_length(rng, bptt, max_over_bptt, multiple), len(stream) - 1 - start)
         yield Window(start, stream[start : start + length], stream[start + 1 : start + length + 1])
         start += length

@@ -2,6 +2,9 @@
 
 The appendix's hyper-parameter table swaps some of the PTB and WT2 columns; the values here are those of the released
 commands, which produced the published numbers (github.com/zihangdai/mos).
+
+    # differs from the paper: window lengths are rounded to multiples of 5, for CUDA graphs
+    # (--set train.window_multiple=1 restores every length).
 """
 
 from dataclasses import replace
@@ -27,7 +30,7 @@ PTB_MOS = Recipe(
         dropout_latent=0.29,
         weight_drop=0.5,
     ),
-    train=TrainSpec(lr=20.0, finetune_lr=25.0, batch_size=12, seed=28, max_over_bptt=40),
+    train=TrainSpec(lr=20.0, finetune_lr=25.0, batch_size=12, seed=28, max_over_bptt=40, window_multiple=5),
     paper=(
         PaperResult(58.08, 55.97, "table 1"),
         PaperResult(56.54, 54.44, "table 1", finetuned=True),
@@ -59,7 +62,7 @@ PTB_SOFTMAX = Recipe(
         dropout_output=0.4,
         weight_drop=0.5,
     ),
-    train=TrainSpec(lr=30.0, batch_size=20, seed=141, max_epochs=500, max_over_bptt=40),
+    train=TrainSpec(lr=30.0, batch_size=20, seed=141, max_epochs=500, max_over_bptt=40, window_multiple=5),
     paper=(PaperResult(61.49, 58.95, "table 5"),),
 )
 

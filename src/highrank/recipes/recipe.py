@@ -48,6 +48,7 @@ class TrainSpec:
     micro_batch_size: int | None = None  # None: the whole batch at once
     bptt: int = 70  # mean window length
     max_over_bptt: int = 20  # the longest window is bptt + this
+    window_multiple: int = 1  # window lengths are rounded to multiples of this; CUDA graphs want few of them
     clip: float = 0.25  # of the gradient's norm
     weight_decay: float = 1.2e-6
     alpha: float = 2.0  # AR: activation regularisation of g
@@ -58,7 +59,8 @@ class TrainSpec:
     finetunes: int = 1  # how many finetuning stages follow
     finetune_max_epochs: int = 1000  # of each
     eval_batch_size: int = 10  # columns, for validation after each epoch
-    precision: Literal["float32", "bfloat16"] = "float32"
+    precision: Literal["auto", "float32", "bfloat16", "mixed"] = "auto"
+    # auto: mixed on an NVIDIA GPU, float32 elsewhere. mixed: float16 LSTM (cuDNN's persistent kernel), bfloat16 head.
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,8 @@ def check(recipe: Recipe) -> None:
             raise UserError(f"model.{name} must be at least 0 and below 1, got {getattr(m, name)}.")
     positive = {"model.embed_dim": m.embed_dim, "model.n_components": m.n_components, "train.lr": t.lr}
     positive |= {
-        f"train.{n}": getattr(t, n) for n in ("batch_size", "bptt", "clip", "eval_batch_size", "nonmono", "patience")
+        f"train.{n}": getattr(t, n)
+        for n in ("batch_size", "bptt", "clip", "eval_batch_size", "nonmono", "patience", "window_multiple")
     }
     positive |= {"train.micro_batch_size": t.micro_batch_size or 1, "train.finetune_lr": t.finetune_lr or t.lr}
     positive |= {f"model.hidden_sizes[{i}]": size for i, size in enumerate(m.hidden_sizes)}

@@ -7,40 +7,37 @@ step. Any averaged stage ends by the same rule with `train.patience`, or after i
     # differs from the paper's code: there, stage 0 always runs its 1000 epochs. The stop rule never fires while the
     # averaged validation loss still falls.
 
-An epoch visits windows of random length over the columns; each window's update has learning rate lr * length / bptt and
-
-    loss = mean nll + alpha mean(g^2) + beta mean((raw_t - raw_(t-1))^2)
-
-Everything that decides what comes next is in `Training`, and `checkpoint()` captures all of it.
+An epoch visits windows of random length over the columns; each window is one update (`step.py`) with learning rate
+lr * length / bptt. Everything that decides what comes next is in `Training`, and `checkpoint()` captures all of it.
 """
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from highrank.data.batches import Window, columns, random_windows
 from highrank.data.corpus import Corpus
 from highrank.errors import UserError
 from highrank.evaluation.perplexity import evaluate, perplexity
 from highrank.files import write_json
-from highrank.models.language_model import Scored
-from highrank.ops.lstm import State
 from highrank.recipes.recipe import Recipe
 from highrank.training import checkpoint as checkpoints
 from highrank.training.checkpoint import Checkpoint, Progress
+from highrank.training.graph import GraphedStep
 from highrank.training.metrics import Metrics
 from highrank.training.nt_asgd import NTASGD, is_worse
 from highrank.training.run import Run, build_model, copy_weights, load
+from highrank.training.step import Step
 
 MAX_SKIPPED_IN_A_ROW = 20
 METRICS_EVERY_SECONDS = 10.0
+READ_EVERY_WINDOWS = 50
 
 Outcome = Literal["finished", "max-epochs", "time-budget", "interrupted"]
 
@@ -49,14 +46,14 @@ class Listener(Protocol):
     """Who is told how it goes; `training.progress` draws bars."""
 
     def epoch_started(self, epoch: int, rows: int, row: int) -> None: ...
-    def window_done(self, row: int, tokens: int, loss: float) -> None: ...
+    def window_done(self, row: int, tokens: int, loss: float) -> None: ...  # tokens of this epoch so far
     def epoch_done(self, record: dict[str, Any]) -> None: ...
     def message(self, text: str) -> None: ...
 
 
 class Silent:
     def epoch_started(self, epoch: int, rows: int, row: int) -> None: ...
-    def window_done(self, row: int, tokens: int, loss: float) -> None: ...
+    def window_done(self, row: int, tokens: int, loss: float) -> None: ...  # tokens of this epoch so far
     def epoch_done(self, record: dict[str, Any]) -> None: ...
     def message(self, text: str) -> None: ...
 
@@ -64,7 +61,7 @@ class Silent:
 class Training:
     """One run in memory: model, optimiser, generators and position."""
 
-    def __init__(self, recipe: Recipe, corpus: Corpus, run: Run, device: torch.device) -> None:
+    def __init__(self, recipe: Recipe, corpus: Corpus, run: Run, device: torch.device, *, graphs: bool = True) -> None:
         self.recipe, self.run, self.device = recipe, run, device
         self.corpus = corpus
         self.stream = columns(corpus.splits["train"], recipe.train.batch_size).to(device)  # (T, B)
@@ -72,53 +69,41 @@ class Training:
         self.rng = np.random.default_rng(recipe.train.seed)  # window lengths
         self.model = build_model(recipe, corpus.vocab_size).to(device)
         self.optimizer = NTASGD(self.model.parameters(), recipe.train.weight_decay)
+        how = GraphedStep if graphs and device.type == "cuda" else Step
+        self.step = how(self.model, self.optimizer, recipe.train, device)
         self.progress = Progress()
-        self.hidden: list[list[State]] = []  # by micro-batch; empty: start from zeros
 
     # --- one window -------------------------------------------------------------------------------------------------
 
-    def train_window(self, window: Window) -> float:
-        """One update. Returns the mean loss in nats; a loss or gradient that is not finite updates nothing."""
-        train, progress = self.recipe.train, self.progress
-        batch = train.batch_size
-        micro = train.micro_batch_size or batch
-        self.hidden = self.hidden or [self.model.initial_state(micro) for _ in range(batch // micro)]
-        self.model.train()
-        self.optimizer.zero_grad()
-        nll = torch.zeros((), device=self.device)
-        for i, start in enumerate(range(0, batch, micro)):
-            part = slice(start, start + micro)
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=train.precision == "bfloat16"):
-                scored = self.model(window.words[:, part], window.targets[:, part], _detached(self.hidden[i]))
-            self.hidden[i] = scored.hidden.state
-            mean = scored.nll.mean()
-            ((mean + regularisation(scored, train.alpha, train.beta)) * (micro / batch)).backward()
-            nll += mean.detach() * (micro / batch)
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), train.clip)
+    def windows(self) -> Iterator[Window]:
+        """The rest of the epoch."""
+        train = self.recipe.train
+        return random_windows(
+            self.stream, self.rng, train.bptt, train.max_over_bptt, train.window_multiple, self.progress.row
+        )
 
-        loss, finite_norm = nll.item(), math.isfinite(norm.item())
-        if math.isfinite(loss) and finite_norm:
-            lr = train.lr if progress.stage == 0 else train.finetune_lr or train.lr
-            self.optimizer.step(lr * len(window.words) / train.bptt)
-            progress.skipped_in_a_row = 0
-            progress.loss_sum += loss * window.targets.numel()
-            progress.loss_tokens += window.targets.numel()
-        else:
-            self._skip()
+    def train_window(self, window: Window) -> None:
+        """One update; a loss or gradient that is not finite updates nothing and is counted."""
+        train, progress = self.recipe.train, self.progress
+        lr = train.lr if progress.stage == 0 else train.finetune_lr or train.lr
+        self.step(window.words, window.targets, lr * len(window.words) / train.bptt)
         progress.step += 1
         progress.row = window.start + len(window.words)
-        return loss
 
-    def _skip(self) -> None:
-        self.hidden = []  # a state that is not finite would poison every later window
-        self.progress.skipped += 1
-        self.progress.skipped_in_a_row += 1
-        if self.progress.skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW:
+    def read_totals(self) -> float:
+        """Bring the device's totals into `progress`; returns the last window's mean loss in nats."""
+        totals, progress = self.step.read(), self.progress
+        progress.loss_sum += totals.loss_sum
+        progress.loss_tokens += totals.tokens
+        progress.skipped += totals.skipped
+        progress.skipped_in_a_row = totals.skipped_in_a_row
+        if progress.skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW:
             raise UserError(
-                f"the loss or its gradient was not finite in {MAX_SKIPPED_IN_A_ROW} windows in a row: lower train.lr "
-                f"(now {self.recipe.train.lr:g}) or use train.precision=float32, and start again; the last good "
-                f"checkpoint is in {self.run.folder}."
+                f"the loss or its gradient was not finite in {progress.skipped_in_a_row} windows in a row: lower "
+                f"train.lr (now {self.recipe.train.lr:g}) or use train.precision=float32, and start again; the last "
+                f"good checkpoint is in {self.run.folder}."
             )
+        return totals.last_loss
 
     # --- one epoch --------------------------------------------------------------------------------------------------
 
@@ -132,7 +117,7 @@ class Training:
         progress.epoch += 1
         progress.stage_epoch += 1
         progress.row, progress.loss_sum, progress.loss_tokens = 0, 0.0, 0
-        self.hidden = []
+        self.step.reset_hidden()
         if progress.best_valid is None or valid < progress.best_valid:
             progress.best_valid, progress.best_epoch = valid, progress.epoch
             with self.optimizer.averaged_weights():
@@ -168,8 +153,8 @@ class Training:
             progress=replace(self.progress, history=list(self.progress.history)),
             weights=dict(self.model.named_parameters()),
             averages=None if averages is None else dict(zip(names, averages, strict=True)),
-            n_averaged=self.optimizer.n_averaged,
-            hidden=[_detached(state) for state in self.hidden],
+            n_averaged=int(self.optimizer.n_averaged.item()),
+            hidden=self.step.hidden,
             window_rng=dict(self.rng.bit_generator.state),
             torch_rng=torch.get_rng_state(),
             cuda_rng=torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
@@ -181,23 +166,13 @@ class Training:
             copy_weights(self.model, saved.averages, where)
             self.optimizer.start_averaging()
         copy_weights(self.model, saved.weights, where)
-        self.optimizer.n_averaged = saved.n_averaged
+        self.optimizer.n_averaged.fill_(saved.n_averaged)
         self.progress = saved.progress
-        self.hidden = [[(h.to(self.device), c.to(self.device)) for h, c in state] for state in saved.hidden]
+        self.step.load_hidden(saved.hidden)
         self.rng = checkpoints.generator(saved.window_rng)
         torch.set_rng_state(saved.torch_rng)
         if saved.cuda_rng is not None and self.device.type == "cuda":
             torch.cuda.set_rng_state(saved.cuda_rng, self.device)
-
-
-def regularisation(scored: Scored, alpha: float, beta: float) -> Tensor | float:
-    """alpha mean(g^2) + beta mean((raw_t - raw_(t-1))^2): AR on the dropped-out hidden states, TAR on the raw ones."""
-    penalty: Tensor | float = 0.0
-    if alpha:
-        penalty = penalty + alpha * scored.hidden.g.float().pow(2).mean()
-    if beta and len(scored.hidden.raw) > 1:
-        penalty = penalty + beta * scored.hidden.raw.float().diff(dim=0).pow(2).mean()
-    return penalty
 
 
 def train(
@@ -211,6 +186,7 @@ def train(
     max_epochs: int | None = None,
     time_budget: float | None = None,
     checkpoint_every: float = 120.0,
+    graphs: bool = True,
     listener: Listener | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Outcome:
@@ -221,7 +197,7 @@ def train(
     listener = listener or Silent()
     if not resume:
         run.create(recipe, corpus, device, data_dir)
-    training = Training(recipe, corpus, run, device)
+    training = Training(recipe, corpus, run, device, graphs=graphs)
     if resume and (run.folder / "checkpoint.json").exists():
         training.restore(checkpoints.load(run.folder))
     progress = training.progress
@@ -229,6 +205,7 @@ def train(
     clock = _Clock(progress, checkpoint_every)
 
     def save() -> None:
+        training.read_totals()
         clock.count(progress)
         progress.metrics_bytes = metrics.size()
         checkpoints.save(run.folder, training.checkpoint())
@@ -259,15 +236,20 @@ def _epoch(
     should_stop: Callable[[], bool],
 ) -> Outcome:
     """The rest of one epoch: windows, validation, and what follows from it."""
-    progress, train, stream = training.progress, training.recipe.train, training.stream
+    progress, stream = training.progress, training.stream
     listener.epoch_started(progress.epoch + 1, len(stream) - 1, progress.row)
     began, tokens = time.perf_counter(), 0
-    for window in random_windows(stream, training.rng, train.bptt, train.max_over_bptt, progress.row):
-        loss = training.train_window(window)
+    # Reading a loss waits for the device: a CPU has nothing to wait for, a GPU is asked now and then.
+    every = 1 if training.device.type == "cpu" else READ_EVERY_WINDOWS
+    for i, window in enumerate(training.windows()):
+        training.train_window(window)
         tokens += window.targets.numel()
-        listener.window_done(progress.row, window.targets.numel(), loss)
-        if clock.metrics_due():
-            metrics.write({"kind": "train", "step": progress.step, "epoch": progress.epoch, "nll": loss}, progress.step)
+        if i % every == 0:
+            loss = training.read_totals()
+            listener.window_done(progress.row, tokens, loss)
+            if clock.metrics_due():
+                record = {"kind": "train", "step": progress.step, "epoch": progress.epoch, "nll": loss}
+                metrics.write(record, progress.step)
         if progress.row >= len(stream) - 1:
             break  # the epoch ends below; its state is saved there
         if should_stop():
@@ -277,6 +259,7 @@ def _epoch(
         if clock.save_due():
             save()
 
+    training.read_totals()
     seconds = time.perf_counter() - began
     train_nll = progress.loss_sum / max(1, progress.loss_tokens)
     averaged, stage = training.optimizer.averaging, progress.stage
@@ -360,7 +343,3 @@ def summarize(run: Run, corpus: Corpus, device: torch.device, outcome: Outcome, 
     }
     write_json(run.summary_file, summary)
     return summary
-
-
-def _detached(state: list[State]) -> list[State]:
-    return [(h.detach(), c.detach()) for h, c in state]

@@ -3,7 +3,8 @@
     theta <- theta - lr (grad + weight_decay theta)
     average <- average + (theta - average) / n        once averaging is on, n = 1, 2, ... updates since then
 
-Evaluation uses the average; the gradient is always taken at theta.
+Evaluation uses the average; the gradient is always taken at theta. The update happens on the device from tensors alone,
+so that it can be part of a CUDA graph, and an update that is not finite can be left out without asking the host.
 
     # differs from the paper's code: torch.optim.ASGD sets its step size and averaging weight after each update, for
     # the next one. So it applies the previous window's learning rate, and its average leaves out the first iterate.
@@ -21,10 +22,11 @@ class NTASGD:
     """The update and the average of a list of parameters. Plain SGD until `start_averaging`."""
 
     def __init__(self, parameters: Iterable[nn.Parameter], weight_decay: float = 0.0) -> None:
-        self.parameters = list(parameters)
+        self.parameters: list[Tensor] = list(parameters)
         self.weight_decay = weight_decay
         self.averages: list[Tensor] | None = None
-        self.n_averaged = 0
+        self.generation = 0  # of the averages: counts the times that they were made anew
+        self.n_averaged = torch.zeros((), dtype=torch.float64, device=self.parameters[0].device)
 
     @property
     def averaging(self) -> bool:
@@ -32,23 +34,28 @@ class NTASGD:
 
     def start_averaging(self) -> None:
         self.averages = [p.detach().clone() for p in self.parameters]
-        self.n_averaged = 0
-
-    def stop_averaging(self) -> None:
-        self.averages, self.n_averaged = None, 0
+        self.generation += 1
+        self.n_averaged.zero_()
 
     @torch.no_grad()
-    def step(self, lr: float) -> None:
-        for p in self.parameters:
-            if p.grad is None:
-                continue
-            if self.weight_decay:
-                p.mul_(1 - lr * self.weight_decay)
-            p.add_(p.grad, alpha=-lr)
+    def step(self, lr: Tensor, grad_scale: Tensor, apply: Tensor) -> None:
+        """theta -= lr (grad_scale grad + weight_decay theta), or nothing where `apply` (0-dim, bool) is false."""
+        grads = [p.grad for p in self.parameters if p.grad is not None]
+        parameters = [p for p in self.parameters if p.grad is not None]
+        dtype = parameters[0].dtype
+        if self.weight_decay:
+            keep = torch.where(apply, 1 - lr * self.weight_decay, 1.0)
+            torch._foreach_mul_(parameters, keep.to(dtype))
+        for grad in grads:
+            grad.masked_fill_(~apply, 0.0)  # not a number times zero would still be none
+        torch._foreach_mul_(grads, torch.where(apply, lr * grad_scale, 0.0).to(dtype))
+        torch._foreach_sub_(parameters, grads)
         if self.averages is not None:
-            self.n_averaged += 1
-            for average, p in zip(self.averages, self.parameters, strict=True):
-                average.lerp_(p, 1 / self.n_averaged)
+            self.n_averaged += apply
+            share = torch.where(apply, 1 / self.n_averaged, 0.0).to(dtype)
+            change = torch._foreach_sub(self.parameters, self.averages)
+            torch._foreach_mul_(change, share)
+            torch._foreach_add_(self.averages, change)
 
     def zero_grad(self) -> None:
         for p in self.parameters:

@@ -52,7 +52,7 @@ class _Lines:
         self._window_start, self._tokens = time.perf_counter(), 0
 
     def window_done(self, row: int, tokens: int, loss: float) -> None:
-        self._tokens += tokens
+        self._tokens = tokens
         if math.isfinite(loss):
             self.loss = loss if math.isnan(self.loss) else 0.98 * self.loss + 0.02 * loss
         self.show(row)

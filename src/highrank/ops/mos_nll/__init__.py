@@ -12,7 +12,9 @@ from torch import Tensor
 
 from highrank.ops.mos_nll import chunked, reference
 
-Impl = Literal["auto", "reference", "chunked"]
+Impl = Literal["auto", "reference", "chunked", "triton"]
+
+HALF = (torch.float16, torch.bfloat16)
 
 
 def mos_nll(
@@ -27,9 +29,9 @@ def mos_nll(
 ) -> Tensor:
     """Per-token negative log-likelihood, (N,) in float32 (float64 for float64 inputs).
 
-    `slab_bytes` bounds the logits that the chunked implementation holds at any moment; see `chunked.py` for the
-    default. Under autocast the matrix products run in the autocast dtype; sums, logarithms and the gradients of
-    `weight` and `bias` stay in float32.
+    `auto` takes the Triton kernels for half precision on an NVIDIA GPU, and slabs everywhere else. `slab_bytes` bounds
+    the logits that the chunked implementation holds at any moment; `chunked.py` has the default. Under autocast the
+    matrix products run in the autocast dtype; sums, logarithms and the gradients of `weight` and `bias` stay float32.
 
     >>> h, log_pi = torch.randn(7, 3, 5), torch.randn(7, 3).log_softmax(-1)
     >>> mos_nll(h, log_pi, torch.randn(11, 5), None, torch.randint(11, (7,))).shape
@@ -41,6 +43,13 @@ def mos_nll(
     device = h.device.type
     compute_dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else h.dtype
     with torch.autocast(device, enabled=False):
+        if impl == "triton" or (impl == "auto" and device == "cuda" and compute_dtype in HALF):
+            from highrank.ops.mos_nll import kernel  # Triton takes a while to import, and may not be there
+
+            if kernel.is_available(h.device):
+                return kernel.mos_nll(h, log_pi, weight, bias, targets, compute_dtype=compute_dtype)
+            if impl == "triton":
+                raise ValueError(f"impl='triton' needs Triton and an NVIDIA GPU (Ampere or later), not {h.device}")
         if impl == "reference":
             cast_bias = None if bias is None else bias.to(compute_dtype)
             return reference.mos_nll(h.to(compute_dtype), log_pi, weight.to(compute_dtype), cast_bias, targets)

@@ -1,0 +1,199 @@
+"""How fast and how large is `mos_nll`? Forward and backward, against the naive computation and its peers, in one run.
+
+    python benchmarks/mos_nll.py                                   PTB's size in float32 on this machine's CPU
+    python benchmarks/mos_nll.py --device cuda --dtype bfloat16 --size ptb --size wt2 --size 1b
+
+Times are medians over rounds in which every implementation takes its turn, so a slow moment of the machine meets all
+of them. Memory is the extra peak of one forward and backward, each implementation in a process of its own on the CPU.
+Peers that are not installed are left out. Writes a CSV (--csv) with machine, versions and commit.
+"""
+
+import argparse
+import csv
+import importlib.util
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from highrank.files import replacing
+from highrank.ops.mos_nll import mos_nll
+from highrank.training.provenance import provenance
+
+SIZES = {  # N tokens, K components, D embedding size, V vocabulary
+    "ptb": (840, 15, 280, 10_000),
+    "wt2": (1050, 15, 300, 33_278),
+    "1b": (2100, 7, 900, 100_000),
+    "tiny": (32, 3, 37, 501),
+}
+Inputs = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+
+
+def naive(h: Tensor, log_pi: Tensor, w: Tensor, b: Tensor, y: Tensor) -> Tensor:
+    """As the released code does it: all (N, K, V) probabilities, mixed, then the logarithm."""
+    p = torch.softmax(F.linear(h, w.to(h.dtype), b.to(h.dtype)).float(), dim=-1)
+    mixed = (p * log_pi.exp()[:, :, None]).sum(1)
+    return F.nll_loss(torch.log(mixed + 1e-8), y, reduction="none")
+
+
+def composed(row_loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """MoS through a per-row linear cross-entropy on N K rows."""
+
+    def loss(h: Tensor, log_pi: Tensor, w: Tensor, b: Tensor, y: Tensor) -> Tensor:
+        n, k, d = h.shape
+        rows = row_loss(h.reshape(n * k, d), w.to(h.dtype), b.to(h.dtype), y.repeat_interleave(k)).float()
+        return -torch.logsumexp(log_pi - rows.view(n, k), dim=1)
+
+    return loss
+
+
+def implementations(device: str, dtype: torch.dtype) -> dict[str, Callable[..., Tensor]]:
+    found: dict[str, Callable[..., Tensor]] = {"naive": naive}
+    if hasattr(F, "linear_cross_entropy"):
+        variants = {"linear_cross_entropy": None, "linear_cross_entropy, chunked": torch.nn.LinearCrossEntropyOptions()}
+        for name, options in variants.items():
+            found[name] = composed(
+                lambda a, w, b, y, options=options: F.linear_cross_entropy(
+                    a, w, y, linear_bias=b, reduction="none", options=options
+                )
+            )
+    if device == "cuda" and importlib.util.find_spec("cut_cross_entropy"):
+        from cut_cross_entropy import linear_cross_entropy
+
+        found["cut-cross-entropy, exact"] = composed(
+            lambda a, w, b, y: linear_cross_entropy(a, w, y, bias=b, reduction="none", impl="cce_exact")
+        )
+    if device == "cuda" and importlib.util.find_spec("liger_kernel"):
+        from liger_kernel.transformers.functional import liger_fused_linear_cross_entropy
+
+        found["Liger"] = composed(
+            lambda a, w, b, y: liger_fused_linear_cross_entropy(a, w, y, bias=b, reduction="none")
+        )
+    found["highrank, chunked"] = lambda *inputs: mos_nll(*inputs, impl="chunked")
+    if device == "cuda" and dtype != torch.float64:
+        found["highrank, triton"] = lambda *inputs: mos_nll(*inputs, impl="triton")
+    return found
+
+
+def make(size: str, device: str, dtype: torch.dtype) -> Inputs:
+    n, k, d, v = SIZES[size]
+    torch.manual_seed(0)
+    h = torch.randn(n, k, d, device=device).tanh().to(dtype).requires_grad_()
+    log_pi = torch.randn(n, k, device=device).log_softmax(-1).requires_grad_()
+    w = (torch.randn(v, d, device=device) * 0.1).to(dtype).requires_grad_()
+    b = (torch.randn(v, device=device) * 0.1).to(dtype).requires_grad_()
+    return h, log_pi, w, b, torch.randint(v, (n,), device=device)
+
+
+def step(loss: Callable[..., Tensor], inputs: Inputs) -> None:
+    for x in inputs[:4]:
+        x.grad = None
+    loss(*inputs).mean().backward()
+
+
+def timed(loss: Callable[..., Tensor], inputs: Inputs, device: str) -> float:
+    """Milliseconds of one forward and backward."""
+    if device == "cuda":
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        step(loss, inputs)
+        end.record()
+        torch.cuda.synchronize()
+        return start.elapsed_time(end)
+    began = time.perf_counter()
+    step(loss, inputs)
+    return (time.perf_counter() - began) * 1e3
+
+
+def memory(name: str, size: str, device: str, dtype: torch.dtype) -> float:
+    """MiB at the peak of one forward and backward, beyond inputs and their gradients."""
+    if device == "cuda":
+        loss, inputs = implementations(device, dtype)[name], make(size, device, dtype)
+        step(loss, inputs)  # the gradients exist from here on
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        gradients = sum(x.numel() * x.element_size() for x in inputs[:4])
+        step(loss, inputs)
+        # `step` drops the old gradients first, so the new ones are within the peak but not beyond `before`.
+        assert gradients <= before
+        return (torch.cuda.max_memory_allocated() - before) / 2**20
+    command = [sys.executable, __file__, "--measure", name, "--size", size, "--dtype", str(dtype).split(".")[1]]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def measure(name: str, size: str, dtype: torch.dtype) -> None:
+    """In a process of its own: print how far the resident memory rose above inputs and gradients."""
+    loss, inputs = implementations("cpu", dtype)[name], make(size, "cpu", dtype)
+    for x in inputs[:4]:
+        x.grad = torch.ones_like(x)  # touched, so that they are resident before the measurement
+    warm = make("tiny", "cpu", dtype)
+    step(loss, warm)  # libraries, threads
+    before = _peak_rss()
+    gradients = [x.grad for x in inputs[:4]]
+    step(loss, inputs)
+    del gradients  # held until here: the peak then exceeds `before` by the new gradients too, subtracted below
+    new = sum(x.numel() * x.element_size() for x in inputs[:4])
+    print((_peak_rss() - before - new) / 2**20)
+
+
+def _peak_rss() -> int:
+    line = next(x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith("VmHWM"))
+    return int(line.split()[1]) * 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", action="append", choices=SIZES)
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16"])
+    parser.add_argument("--rounds", type=int, default=None)
+    parser.add_argument("--csv", type=Path)
+    parser.add_argument("--measure", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    dtype, device = getattr(torch, arguments.dtype), arguments.device
+    if arguments.measure:
+        measure(arguments.measure, arguments.size[0], dtype)
+        return
+
+    rounds = arguments.rounds or (5 if device == "cpu" else 30)
+    origin = provenance(torch.device(device))
+    rows = []
+    for size in arguments.size or ["ptb"]:
+        n, k, d, v = SIZES[size]
+        inputs, losses = make(size, device, dtype), implementations(device, dtype)
+        times: dict[str, list[float]] = {name: [] for name in losses}
+        for i in range(rounds + 1):
+            for name, loss in losses.items():
+                elapsed = timed(loss, inputs, device)
+                if i > 0:  # the first round warms up
+                    times[name].append(elapsed)
+        del inputs
+        ours = min(statistics.median(t) for name, t in times.items() if name.startswith("highrank"))
+        gflop = 2 * n * k * d * v / 1e9
+        print(f"\n{size}: N={n} K={k} D={d} V={v:,}, {arguments.dtype}, forward and backward, {origin['machine']}")
+        print(f"one matrix product is {gflop:.0f} GFLOP; three are the least, {3 * gflop:.0f} GFLOP")
+        print(f"{'implementation':32} {'ms':>9} {'spread':>8} {'x ours':>7} {'GFLOP/s of 3':>13} {'extra MiB':>10}")
+        for name, values in times.items():
+            ms, spread, mib = statistics.median(values), max(values) - min(values), memory(name, size, device, dtype)
+            rate = 3 * gflop / ms * 1e3
+            print(f"{name:32} {ms:9.2f} {spread:8.2f} {ms / ours:7.2f} {rate:13,.0f} {mib:10,.0f}", flush=True)
+            rows.append({"size": size, "N": n, "K": k, "D": d, "V": v, "dtype": arguments.dtype, "device": device,
+                         "implementation": name, "median_ms": ms, "min_ms": min(values), "max_ms": max(values),
+                         "rounds": rounds, "extra_mib": mib, **origin})  # fmt: skip
+    if arguments.csv:
+        with replacing(arguments.csv) as temporary, open(temporary, "w", newline="") as file:
+            writer = csv.DictWriter(file, rows[0])
+            writer.writeheader()
+            writer.writerows(rows)
+        print(f"\nwritten to {arguments.csv}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""One update: forward, backward, clipping, NT-ASGD and bookkeeping, on the device from end to end.
+
+    loss = mean nll + alpha mean(g^2) + beta mean((raw_t - raw_(t-1))^2)
+
+Nothing here waits for the device or branches on what it computes: a loss or gradient that is not finite turns the
+update into nothing, resets the carried hidden state and is counted. So the same lines run eagerly on a CPU and inside
+a CUDA graph, and the host reads the totals when it likes.
+
+Shapes: words and targets (T, B); the batch may be cut into micro-batches that each carry their own hidden state.
+"""
+
+import contextlib
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from highrank.models.awd_lstm import Hidden
+from highrank.models.language_model import LanguageModel
+from highrank.ops.lstm import State
+from highrank.recipes.recipe import TrainSpec
+from highrank.training.nt_asgd import NTASGD
+
+MIXED_LOSS_SCALE = 1024.0  # lifts float16 gradients of a mean over a thousand tokens out of underflow
+
+
+class Precision(NamedTuple):
+    """Autocast dtypes (None: none) and the factor that keeps half-precision gradients from vanishing."""
+
+    backbone: torch.dtype | None
+    head: torch.dtype | None
+    loss_scale: float = 1.0
+
+    @classmethod
+    def of(cls, name: str, device: torch.device) -> "Precision":
+        if name == "auto":
+            name = "mixed" if device.type == "cuda" else "float32"
+        if name == "mixed" and device.type != "cuda":
+            name = "bfloat16"  # float16 on a CPU buys nothing
+        if name == "mixed":
+            return cls(torch.float16, torch.bfloat16, MIXED_LOSS_SCALE)
+        return cls(torch.bfloat16, torch.bfloat16) if name == "bfloat16" else cls(None, None)
+
+
+class Totals(NamedTuple):
+    """What has happened since the last read."""
+
+    loss_sum: float  # nats
+    tokens: int
+    skipped: int
+    skipped_in_a_row: int  # up to now
+    last_loss: float
+
+
+class Step:
+    """Calls update the model's weights; `hidden` is carried from window to window."""
+
+    def __init__(self, model: LanguageModel, optimizer: NTASGD, train: TrainSpec, device: torch.device) -> None:
+        self.model, self.optimizer, self.train, self.device = model, optimizer, train, device
+        self.precision = Precision.of(train.precision, device)
+        micro = train.micro_batch_size or train.batch_size
+        self.hidden = [model.initial_state(micro) for _ in range(train.batch_size // micro)]  # by micro-batch
+        self._lr = torch.zeros((), device=device)
+        # loss sum, tokens, skipped, skipped in a row, last loss
+        self._totals = torch.zeros(5, dtype=torch.float64, device=device)
+
+    def __call__(self, words: Tensor, targets: Tensor, lr: float) -> None:
+        self._lr.fill_(lr)
+        self._update(words, targets)
+
+    def reset_hidden(self) -> None:
+        for state in self.hidden:
+            for h, c in state:
+                h.zero_()
+                c.zero_()
+
+    def load_hidden(self, hidden: list[list[State]]) -> None:
+        for mine, theirs in zip(self.hidden, hidden, strict=True):
+            for (h, c), (new_h, new_c) in zip(mine, theirs, strict=True):
+                h.copy_(new_h)
+                c.copy_(new_c)
+
+    def read(self) -> Totals:
+        """Totals since the last read; waits for the device."""
+        loss_sum, tokens, skipped, in_a_row, last = self._totals.tolist()
+        self._totals[:3] = 0
+        return Totals(loss_sum, int(tokens), int(skipped), int(in_a_row), last)
+
+    def _update(self, words: Tensor, targets: Tensor) -> None:
+        train, (_, _, scale) = self.train, self.precision
+        micro = train.micro_batch_size or train.batch_size
+        self.model.train()
+        self.optimizer.zero_grad()
+        loss = torch.zeros((), dtype=torch.float64, device=self.device)
+        states = []
+        for i, start in enumerate(range(0, train.batch_size, micro)):
+            part = slice(start, start + micro)
+            nll, hidden = self._score(words[:, part], targets[:, part], self.hidden[i])
+            mean = nll.mean()
+            share = micro / train.batch_size
+            ((mean + regularisation(hidden, train.alpha, train.beta)) * (share * scale)).backward()
+            loss += mean.detach().double() * share
+            states.append(hidden.state)
+        self._apply(loss, states, targets.numel())
+
+    def _score(self, words: Tensor, targets: Tensor, state: list[State]) -> tuple[Tensor, Hidden]:
+        with self._autocast(self.precision.backbone):
+            hidden = self.model.backbone(words, state)
+        with self._autocast(self.precision.head):
+            return self.model.head.nll(hidden.g, targets), hidden
+
+    def _autocast(self, dtype: torch.dtype | None) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if dtype is None else torch.autocast(self.device.type, dtype)
+
+    @torch.no_grad()
+    def _apply(self, loss: Tensor, states: list[list[State]], tokens: int) -> None:
+        grads = [p.grad for p in self.model.parameters() if p.grad is not None]
+        norm = torch.nn.utils.get_total_norm(grads) / self.precision.loss_scale
+        finite = norm.isfinite() & loss.isfinite()
+        clip = (self.train.clip / (norm + 1e-6)).clamp(max=1.0)  # the norm of what is left is at most `clip`
+        self.optimizer.step(self._lr, clip / self.precision.loss_scale, finite)
+
+        for mine, new in zip(self.hidden, states, strict=True):
+            for (h, c), (new_h, new_c) in zip(mine, new, strict=True):
+                h.copy_(torch.where(finite, new_h, 0.0))
+                c.copy_(torch.where(finite, new_c, 0.0))
+        counted = torch.where(finite, float(tokens), 0.0).double()
+        in_a_row = torch.where(finite, 0.0, self._totals[3] + 1)
+        gone = (~finite).double()
+        self._totals[:3] += torch.stack([torch.where(finite, loss, 0.0) * tokens, counted, gone])
+        self._totals[3:] = torch.stack([in_a_row, loss])
+
+
+def regularisation(hidden: Hidden, alpha: float, beta: float) -> Tensor | float:
+    """alpha mean(g^2) + beta mean((raw_t - raw_(t-1))^2): AR on the dropped-out hidden states, TAR on the raw ones."""
+    penalty: Tensor | float = 0.0
+    if alpha:
+        penalty = penalty + alpha * _wide(hidden.g).pow(2).mean()
+    if beta and len(hidden.raw) > 1:
+        penalty = penalty + beta * _wide(hidden.raw).diff(dim=0).pow(2).mean()
+    return penalty
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))

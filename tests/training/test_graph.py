@@ -1,0 +1,78 @@
+"""CUDA graphs: the same losses as eager steps, fresh dropout in every replay, and skipping without the host."""
+
+import pytest
+import torch
+
+from highrank.recipes import get_recipe
+from highrank.recipes.recipe import override
+from highrank.training.graph import GraphedStep
+from highrank.training.loop import Training
+from highrank.training.run import Run
+
+pytestmark = pytest.mark.gpu
+SMALL = ["model.embed_dim=24", "model.hidden_sizes=40,32", "model.n_components=3", "train.batch_size=4", "train.lr=2",
+         "train.bptt=10", "train.max_over_bptt=5", "train.window_multiple=5"]  # fmt: skip
+NO_DROPOUT = [f"model.dropout_{name}=0" for name in ("words", "input", "hidden", "output", "latent")]
+
+
+def make(corpus, tmp_path, settings, graphs):
+    recipe = override(get_recipe("ptb-mos"), SMALL + settings)
+    return Training(recipe, corpus, Run(tmp_path), torch.device("cuda"), graphs=graphs)
+
+
+def losses(training, n):
+    result = []
+    for _, window in zip(range(n), training.windows(), strict=False):
+        training.train_window(window)
+        result.append(training.read_totals())
+    return result
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "mixed"])
+def test_graphs_and_eager_steps_agree_without_dropout(toy_corpus, tmp_path, precision):
+    settings = [*NO_DROPOUT, "model.weight_drop=0", f"train.precision={precision}"]
+    graphed = make(toy_corpus, tmp_path, settings, graphs=True)
+    eager = make(toy_corpus, tmp_path, settings, graphs=False)
+    assert isinstance(graphed.step, GraphedStep)
+    for start in (False, True):  # and with averaging
+        if start:
+            graphed.optimizer.start_averaging()
+            eager.optimizer.start_averaging()
+        a, b = losses(graphed, 10), losses(eager, 10)
+        assert a == pytest.approx(b, rel=1e-3 if precision != "float32" else 1e-5)
+    for x, y in zip(graphed.optimizer.averages, eager.optimizer.averages, strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-2, atol=2e-3)
+    assert graphed.optimizer.n_averaged == eager.optimizer.n_averaged == 10
+
+
+def test_dropout_is_fresh_in_every_replay(toy_corpus, tmp_path):
+    training = make(toy_corpus, tmp_path, ["train.lr=0.0000001"], graphs=True)
+    window = next(training.windows())
+    seen = set()
+    for _ in range(5):
+        training.step.reset_hidden()
+        training.train_window(window)
+        seen.add(training.read_totals())
+    assert len(seen) == 5
+
+
+def test_capturing_changes_nothing(toy_corpus, tmp_path):
+    training = make(toy_corpus, tmp_path, [], graphs=True)
+    before = [p.detach().clone() for p in training.model.parameters()]
+    window = next(training.windows())
+    training.step._capture(window.words, window.targets)
+    assert all(torch.equal(a, p) for a, p in zip(before, training.model.parameters(), strict=True))
+    assert training.step.read().tokens == 0
+    assert not any(h.any() for state in training.step.hidden for h, _ in state)
+
+
+def test_non_finite_steps_are_skipped_on_the_device(toy_corpus, tmp_path):
+    training = make(toy_corpus, tmp_path, [], graphs=True)
+    losses(training, 3)
+    before = [p.detach().clone() for p in training.model.parameters()]
+    training.step.hidden[0][0][0].fill_(torch.inf)
+    losses(training, 1)
+    assert training.progress.skipped == 1
+    assert all(torch.equal(a, p) for a, p in zip(before, training.model.parameters(), strict=True))
+    losses(training, 2)
+    assert training.progress.skipped_in_a_row == 0
