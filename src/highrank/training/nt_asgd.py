@@ -17,6 +17,8 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor, nn
 
+from highrank.ops.averaged_sgd import averaged_sgd_
+
 
 class NTASGD:
     """The update and the average of a list of parameters. Plain SGD until `start_averaging`."""
@@ -26,6 +28,7 @@ class NTASGD:
         self.weight_decay = weight_decay
         self.averages: list[Tensor] | None = None
         self.generation = 0  # of the averages: counts the times that they were made anew
+        # Updates since the averages were made; meaningless before.
         self.n_averaged = torch.zeros((), dtype=torch.float64, device=self.parameters[0].device)
 
     @property
@@ -41,21 +44,10 @@ class NTASGD:
     def step(self, lr: Tensor, grad_scale: Tensor, apply: Tensor) -> None:
         """theta -= lr (grad_scale grad + weight_decay theta), or nothing where `apply` (0-dim, bool) is false."""
         grads = [p.grad for p in self.parameters if p.grad is not None]
-        parameters = [p for p in self.parameters if p.grad is not None]
-        dtype = parameters[0].dtype
-        if self.weight_decay:
-            keep = torch.where(apply, 1 - lr * self.weight_decay, 1.0)
-            torch._foreach_mul_(parameters, keep.to(dtype))
-        for grad in grads:
-            grad.masked_fill_(~apply, 0.0)  # not a number times zero would still be none
-        torch._foreach_mul_(grads, torch.where(apply, lr * grad_scale, 0.0).to(dtype))
-        torch._foreach_sub_(parameters, grads)
-        if self.averages is not None:
-            self.n_averaged += apply
-            share = torch.where(apply, 1 / self.n_averaged, 0.0).to(dtype)
-            change = torch._foreach_sub(self.parameters, self.averages)
-            torch._foreach_mul_(change, share)
-            torch._foreach_add_(self.averages, change)
+        assert len(grads) == len(self.parameters), "every parameter takes part in the loss"
+        self.n_averaged += apply
+        share = 1 / self.n_averaged.clamp(min=1)
+        averaged_sgd_(self.parameters, grads, self.averages, 1 - lr * self.weight_decay, lr * grad_scale, share, apply)
 
     def zero_grad(self) -> None:
         for p in self.parameters:

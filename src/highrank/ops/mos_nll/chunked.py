@@ -71,12 +71,16 @@ class _MosNLL(torch.autograd.Function):
         nll = torch.empty(n, dtype=accumulate, device=h.device)
         r = torch.empty(n, k, dtype=accumulate, device=h.device)
         dh = torch.empty_like(h, memory_format=torch.contiguous_format) if h_needs else None
+        # A CUDA graph cannot look at the upstream gradient: there, all of dW waits for the backward pass.
+        deferred = h.is_cuda and torch.cuda.is_current_stream_capturing()
         dw = torch.zeros(w.shape, dtype=accumulate, device=w.device) if w_needs or b_needs else None
+        early = None if deferred else dw
         for start in range(0, n, tokens):
             rows = slice(start, start + tokens)
-            _visit_slab(h[rows], log_pi[rows], w, targets[rows], sizes, nll[rows], r[rows], dh, dw, start, None)
+            _visit_slab(h[rows], log_pi[rows], w, targets[rows], sizes, nll[rows], r[rows], dh, early, start, None)
 
         ctx.save_for_backward(h, log_pi, weight, bias, targets, r, dh, dw)
+        ctx.deferred = deferred
         ctx.sizes, ctx.pi_needs, ctx.w_needs, ctx.b_needs = sizes, pi_needs, w_needs, b_needs
         return nll
 
@@ -89,7 +93,10 @@ class _MosNLL(torch.autograd.Function):
             dh = (dh * upstream[:, None, None]).to(h.dtype)
         dlog_pi = (-r * upstream[:, None]).to(log_pi.dtype) if ctx.pi_needs else None
         dweight = dbias = None
-        if dw is not None and upstream.numel():
+        if dw is not None and ctx.deferred:
+            everything = torch.arange(len(h), device=h.device)
+            _add_weight_gradient(h, log_pi, weight, bias, targets, ctx.sizes, everything, upstream, dw)
+        elif dw is not None and upstream.numel():
             common = upstream.mode().values
             odd = (upstream != common).nonzero().squeeze(1)  # empty for a mean or a sum
             dw = dw * common

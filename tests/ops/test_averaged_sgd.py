@@ -1,0 +1,54 @@
+"""The fused update against its definition, under Triton's interpreter here and on a GPU where there is one."""
+
+import pytest
+import torch
+
+from highrank.ops.averaged_sgd import averaged_sgd_, kernel, reference_
+
+DEVICES = ["cpu" if not torch.cuda.is_available() else "cuda"]
+
+
+def make(device):
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(3, 5), (4100,), (7, 1)]
+    return [[torch.randn(s, generator=generator).to(device) for s in shapes] for _ in range(3)]
+
+
+def scalars(device, apply):
+    return [torch.tensor(x, device=device) for x in (0.9, 0.3, 0.25, apply)]
+
+
+@pytest.mark.skipif(kernel.triton is None, reason="Triton is not installed")
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("averaging", [True, False])
+def test_fused_equals_reference(device, averaging):
+    results = []
+    for function in (kernel.averaged_sgd_, reference_):
+        p, g, a = make(device)
+        function(p, g, a if averaging else None, *scalars(device, True))
+        results.append(p + a)
+    for x, y in zip(*results, strict=True):
+        torch.testing.assert_close(x, y)
+
+
+@pytest.mark.parametrize("function", [kernel.averaged_sgd_, reference_, averaged_sgd_])
+@pytest.mark.parametrize("device", DEVICES)
+def test_nothing_changes_where_it_does_not_apply(device, function):
+    if kernel.triton is None and function is kernel.averaged_sgd_:
+        pytest.skip("Triton is not installed")
+    p, g, a = make(device)
+    before = [x.clone() for x in p + a]
+    for x in g:
+        x.fill_(torch.nan)
+    keep, rate, share, apply = scalars(device, False)
+    function(p, g, a, keep, rate * torch.nan, share, apply)  # a clipping factor of a NaN norm is NaN too
+    assert all(torch.equal(x, y) for x, y in zip(before, p + a, strict=True))
+
+
+def test_the_definition():
+    p, g, a = make("cpu")
+    expected = [0.9 * x - 0.3 * y for x, y in zip(p, g, strict=True)]
+    averages = [z + 0.25 * (x - z) for x, z in zip(expected, a, strict=True)]
+    averaged_sgd_(p, g, a, *scalars("cpu", True))
+    for x, y in zip(p + a, expected + averages, strict=True):
+        torch.testing.assert_close(x, y)
