@@ -72,6 +72,8 @@ def quickstart(
 app.command()(catalogue.recipes)
 app.command()(train.train)
 app.command()(train.runs)
+app.command()(train.export)
+app.command("import")(train.import_)
 app.command()(use.evaluate)
 app.command()(use.generate)
 data_app.command("list")(catalogue.data_list)

@@ -53,6 +53,18 @@ def parse_seconds(text: str) -> float:
     return seconds
 
 
+def parse_bytes(text: str) -> int:
+    """'15MB', '512kB', '1GB' -> bytes."""
+    units = {"kb": 10**3, "mb": 10**6, "gb": 10**9}
+    try:
+        size = int(float(text[:-2]) * units[text[-2:].lower()])
+    except (KeyError, ValueError):
+        size = 0
+    if size < 10**5:
+        raise UserError(f'"{text}" is not a size of at least 100kB: write for example 15MB.')
+    return size
+
+
 def plain(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "/".join(map(str, value))

@@ -9,7 +9,18 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from highrank.cli.options import AsJson, DataDir, Device, find_device, out, parse_seconds, plain, print_json
+from highrank.cli.options import (
+    AsJson,
+    DataDir,
+    Device,
+    RunFolder,
+    find_device,
+    out,
+    parse_bytes,
+    parse_seconds,
+    plain,
+    print_json,
+)
 from highrank.errors import UserError
 
 
@@ -191,3 +202,41 @@ def runs(
         table.add_row(row["run"], row["recipe"], str(row["epoch"] or "-"), *numbers, row["state"])
     out.print(table)
     out.print("best valid: during training, in columns; valid, test: the best weights over the whole stream.")
+
+
+def export(
+    run: RunFolder,
+    output: Annotated[Path, typer.Option("--out", help="Folder for the export.")],
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float16",
+    max_shard_size: Annotated[str, typer.Option(help="Largest file, such as 15MB.")] = "15MB",
+    averages_only: Annotated[bool, typer.Option("--averages-only", help="The averaged weights alone.")] = False,
+) -> None:
+    """Write a run as small files that can be carried elsewhere; 'highrank import' goes on from them."""
+    import torch
+
+    from highrank.training.export import export_run
+    from highrank.training.run import Run
+
+    if dtype not in ("float32", "bfloat16", "float16"):
+        raise UserError(f'the dtype "{dtype}" is not known: choose float32, bfloat16 or float16.')
+    files = export_run(Run(run), output, getattr(torch, dtype), parse_bytes(max_shard_size), averages_only)
+    size = sum(file.stat().st_size for file in files)
+    out.print(f"{run} exported to {output}: {len(files)} files, {size / 1e6:.1f} MB.", soft_wrap=True)
+
+
+def import_(
+    folder: Annotated[Path, typer.Argument(help="A folder made by 'highrank export'.")],
+    output: Annotated[Path, typer.Option("--out", help="The run folder to make.")],
+) -> None:
+    """Make a run from an export; it can be resumed and evaluated."""
+    from highrank.training.export import import_run
+    from highrank.training.run import Run
+
+    run = Run(output)
+    progress = import_run(folder, run)
+    name = run.recipe().name
+    out.print(
+        f"{name} at epoch {progress.epoch} imported to {output}. Continue with:\n"
+        f"  highrank train {name} --out {output} --resume",
+        soft_wrap=True,
+    )

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from highrank.models.awd_lstm import Hidden
 from highrank.models.language_model import LanguageModel
+from highrank.ops.lstm import State
 
 
 def perplexity(nats: float) -> float:
@@ -36,9 +38,13 @@ def evaluate(
     batch_size: int = 1,
     *,
     window: int | None = None,
+    score: Callable[[Tensor, Tensor, list[State]], tuple[Tensor, Hidden]] | None = None,
     on_progress: Callable[[int, int], object] | None = None,
 ) -> Evaluation:
-    """Mean loss of ids[1:]; the result does not depend on `window`, which bounds memory only."""
+    """Mean loss of ids[1:]; the result does not depend on `window`, which bounds memory only.
+
+    `score` stands in for the model's own forward pass, as when training validates in its own precision.
+    """
     if len(ids) < 2:
         raise ValueError("a stream of at least two tokens is needed: the first is never predicted")
     device = next(model.parameters()).device
@@ -50,9 +56,9 @@ def evaluate(
     total = torch.zeros((), dtype=torch.float64, device=device)
     for start in range(0, len(words), window):
         rows = slice(start, start + window)
-        scored = model(words[rows], targets[rows], state)
-        state = scored.hidden.state
-        total += (scored.nll.double() * real[rows]).sum()
+        nll, hidden = (score or model)(words[rows], targets[rows], state)
+        state = hidden.state
+        total += (nll.double() * real[rows]).sum()
         if on_progress:
             on_progress(min(start + window, len(words)), len(words))
     model.train(was_training)

@@ -56,9 +56,7 @@ class Checkpoint:
 def save(folder: Path, checkpoint: Checkpoint) -> None:
     tensors = {f"weights/{name}": t for name, t in checkpoint.weights.items()}
     tensors |= {f"averages/{name}": t for name, t in (checkpoint.averages or {}).items()}
-    for m, layers in enumerate(checkpoint.hidden):
-        for i, (h, c) in enumerate(layers):
-            tensors |= {f"hidden/{m}/{i}/h": h, f"hidden/{m}/{i}/c": c}
+    tensors |= hidden_tensors(checkpoint.hidden)
     tensors["rng/torch"] = checkpoint.torch_rng
     if checkpoint.cuda_rng is not None:
         tensors["rng/cuda"] = checkpoint.cuda_rng
@@ -91,10 +89,10 @@ def load(folder: Path) -> Checkpoint:
         tensors = read_tensors(folder / data["tensors"], "checkpoint file")
         return Checkpoint(
             progress=_progress(data, folder),
-            weights=_under("weights/", tensors),
-            averages=_under("averages/", tensors) if data["averaging"] else None,
+            weights=under("weights/", tensors),
+            averages=under("averages/", tensors) if data["averaging"] else None,
             n_averaged=data["n_averaged"],
-            hidden=_hidden(_under("hidden/", tensors)),
+            hidden=hidden_states(under("hidden/", tensors)),
             window_rng=data["window_rng"],
             torch_rng=tensors["rng/torch"],
             cuda_rng=tensors.get("rng/cuda"),
@@ -128,11 +126,23 @@ def generator(state: dict[str, Any]) -> np.random.Generator:
     return rng
 
 
-def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors whose names start with `prefix`, without it."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
-def _hidden(tensors: dict[str, Tensor]) -> list[list[State]]:
+def hidden_tensors(hidden: list[list[State]]) -> dict[str, Tensor]:
+    """Hidden states by name: hidden/<micro-batch>/<layer>/h and c."""
+    return {
+        f"hidden/{m}/{i}/{name}": tensor
+        for m, layers in enumerate(hidden)
+        for i, state in enumerate(layers)
+        for name, tensor in zip("hc", state, strict=True)
+    }
+
+
+def hidden_states(tensors: dict[str, Tensor]) -> list[list[State]]:
+    """What `hidden_tensors` named, without the prefix."""
     keys = sorted({tuple(map(int, name.split("/")[:2])) for name in tensors})
     hidden: list[list[State]] = [[] for _ in range(1 + max((m for m, _ in keys), default=-1))]
     for m, i in keys:

@@ -11,6 +11,7 @@ An epoch visits windows of random length over the columns; each window is one up
 lr * length / bptt. Everything that decides what comes next is in `Training`, and `checkpoint()` captures all of it.
 """
 
+import json
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -109,7 +110,8 @@ class Training:
 
     def validate(self) -> float:
         with self.optimizer.averaged_weights():
-            return evaluate(self.model, self.corpus.splits["valid"], self.recipe.train.eval_batch_size).nll
+            valid, columns = self.corpus.splits["valid"], self.recipe.train.eval_batch_size
+            return evaluate(self.model, valid, columns, score=self.step.score).nll
 
     def end_epoch(self, valid: float) -> None:
         """Keep the best weights; decide on averaging, the end of the stage and the end of the run."""
@@ -168,7 +170,8 @@ class Training:
         copy_weights(self.model, saved.weights, where)
         self.optimizer.n_averaged.fill_(saved.n_averaged)
         self.progress = saved.progress
-        self.step.load_hidden(saved.hidden)
+        if saved.hidden:  # an export may leave it out
+            self.step.load_hidden(saved.hidden)
         self.rng = checkpoints.generator(saved.window_rng)
         torch.set_rng_state(saved.torch_rng)
         if saved.cuda_rng is not None and self.device.type == "cuda":
@@ -321,11 +324,13 @@ class _Clock:
 
 
 def summarize(run: Run, corpus: Corpus, device: torch.device, outcome: Outcome, batch_size: int = 1) -> dict[str, Any]:
-    """Perplexities of the run's best weights, written to summary.json."""
+    """Perplexities of the run's best weights in float32, with everything a record needs, written to summary.json."""
     info = run.info()
     progress = checkpoints.load_progress(run.folder)
     model = load(run.folder, device).model
     results = {split: evaluate(model, corpus.splits[split], batch_size) for split in ("valid", "test")}
+    lines = [json.loads(line) for line in run.metrics_file.read_text().splitlines()]
+    curve = [line for line in lines if line["kind"] == "epoch"]
     summary = {
         "recipe": info["recipe"]["name"],
         "outcome": outcome,
@@ -340,6 +345,8 @@ def summarize(run: Run, corpus: Corpus, device: torch.device, outcome: Outcome, 
         "skipped": progress.skipped,
         "seed": info["recipe"]["train"]["seed"],
         "provenance": info["provenance"],
+        "settings": info["recipe"],
+        "curve": {key: [line[key] for line in curve] for key in ("epoch", "seconds", "train_ppl", "valid_ppl")},
     }
     write_json(run.summary_file, summary)
     return summary

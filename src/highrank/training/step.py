@@ -95,7 +95,7 @@ class Step:
         states = []
         for i, start in enumerate(range(0, train.batch_size, micro)):
             part = slice(start, start + micro)
-            nll, hidden = self._score(words[:, part], targets[:, part], self.hidden[i])
+            nll, hidden = self.score(words[:, part], targets[:, part], self.hidden[i])
             mean = nll.mean()
             share = micro / train.batch_size
             ((mean + regularisation(hidden, train.alpha, train.beta)) * (share * scale)).backward()
@@ -103,7 +103,8 @@ class Step:
             states.append(hidden.state)
         self._apply(loss, states, targets.numel())
 
-    def _score(self, words: Tensor, targets: Tensor, state: list[State]) -> tuple[Tensor, Hidden]:
+    def score(self, words: Tensor, targets: Tensor, state: list[State]) -> tuple[Tensor, Hidden]:
+        """The model's forward pass in the precision of training."""
         with self._autocast(self.precision.backbone):
             hidden = self.model.backbone(words, state)
         with self._autocast(self.precision.head):

@@ -1,0 +1,5 @@
+"""`python -m highrank`: the `highrank` command."""
+
+from highrank.cli import main
+
+main()

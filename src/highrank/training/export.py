@@ -1,0 +1,138 @@
+"""A run as a few small files, to carry it to another machine and go on there.
+
+    index.json              what is where, and where training stands
+    run.json                recipe, corpus, provenance;  vocabulary.json: the words
+    shard-00001.safetensors, ...   each at most the size asked for; a tensor too large for one is split by rows
+
+An export holds the current weights and, once averaging is on, their averages, with hidden states and generators, in
+the dtype asked for. `averages_only` keeps the averages alone (the weights before averaging is on): a quarter of a
+float32 checkpoint in float16. Training then goes on from the averages themselves, as finetuning does.
+
+Half-precision rounding changes a weight by at most one part in 2,048; `import_run` gives float32 back.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from highrank.errors import UserError
+from highrank.files import read_json, read_tensors, write_json, write_tensors
+from highrank.training import checkpoint as checkpoints
+from highrank.training.checkpoint import Checkpoint, Progress
+from highrank.training.run import Run, build_model, copy_weights
+
+FORMAT = 1
+COPIED = ("run.json", "vocabulary.json")
+
+
+def export_run(run: Run, folder: Path, dtype: torch.dtype, max_shard_bytes: int, averages_only: bool) -> list[Path]:
+    """Write the export of a run's last checkpoint into `folder`; returns the files written."""
+    if folder.exists() and any(folder.iterdir()):
+        raise UserError(f"{folder} is not empty: choose another folder for the export.")
+    saved = checkpoints.load(run.folder)
+    tensors = {f"weights/{name}": t for name, t in saved.weights.items()}
+    if averages_only and saved.averages is not None:
+        tensors = {f"weights/{name}": t for name, t in saved.averages.items()}
+    elif saved.averages is not None:
+        tensors |= {f"averages/{name}": t for name, t in saved.averages.items()}
+    tensors = {name: t.to(dtype) for name, t in tensors.items()}
+    if not averages_only:
+        tensors |= checkpoints.hidden_tensors(saved.hidden)
+        tensors["rng/torch"] = saved.torch_rng
+
+    files: list[Path] = []
+    places: dict[str, list[str]] = {}  # by tensor: the shards that hold its rows, in order
+    for i, shard in enumerate(_shards(tensors, max_shard_bytes), start=1):
+        files.append(folder / f"shard-{i:05}.safetensors")
+        write_tensors(files[-1], shard)
+        for name in shard:
+            places.setdefault(name, []).append(files[-1].name)
+    for name in COPIED:
+        write_json(folder / name, read_json(run.folder / name, name))
+    index = {
+        "format": FORMAT,
+        "dtype": str(dtype).removeprefix("torch."),
+        "averages_only": averages_only,
+        "averaging": saved.averages is not None,
+        "n_averaged": saved.n_averaged,
+        "window_rng": saved.window_rng,
+        "progress": asdict(saved.progress),
+        "tensors": places,
+    }
+    write_json(folder / "index.json", index)
+    return [*files, *(folder / name for name in COPIED), folder / "index.json"]
+
+
+def import_run(folder: Path, run: Run) -> Progress:
+    """Make a run from an export: it can be resumed, evaluated and exported again."""
+    if run.exists():
+        raise UserError(f"{run.folder} already holds a run: choose another --out.")
+    index = read_json(folder / "index.json", "export (index.json)")
+    if not isinstance(index, dict) or index.get("format") != FORMAT:
+        raise UserError(f"{folder / 'index.json'} is not an export that this version of highrank wrote.")
+    try:
+        saved = _checkpoint(folder, index)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise UserError(f"the export in {folder} is damaged or incomplete ({error}): copy it again.") from None
+    source = Run(folder)
+    model = build_model(source.recipe(), len(source.words()))
+    copy_weights(model, saved.averages or saved.weights, folder)
+
+    for name in COPIED:
+        write_json(run.folder / name, read_json(folder / name, name))
+    run.metrics_file.touch()
+    checkpoints.save(run.folder, saved)
+    run.save_model(model, {"epoch": saved.progress.epoch, "imported": True})
+    return saved.progress
+
+
+def _checkpoint(folder: Path, index: dict[str, Any]) -> Checkpoint:
+    shards = {name for names in index["tensors"].values() for name in names}
+    loaded = {name: read_tensors(folder / name, "export shard") for name in sorted(shards)}
+    tensors = {name: torch.cat([loaded[shard][name] for shard in names]) for name, names in index["tensors"].items()}
+    weights = {name: t.float() for name, t in checkpoints.under("weights/", tensors).items()}
+    averages = {name: t.float() for name, t in checkpoints.under("averages/", tensors).items()}
+    progress = Progress(**index["progress"])
+    # The file of metrics stays behind, and so does the best model's loss: the next epoch sets it anew.
+    progress.metrics_bytes, progress.best_valid = 0, None
+    if index["averages_only"]:
+        progress.row, progress.loss_sum, progress.loss_tokens = 0, 0.0, 0
+        averages = {name: t.clone() for name, t in weights.items()} if index["averaging"] else {}
+    return Checkpoint(
+        progress=progress,
+        weights=weights,
+        averages=averages or None,
+        n_averaged=0 if index["averages_only"] else index["n_averaged"],
+        hidden=checkpoints.hidden_states(checkpoints.under("hidden/", tensors)),
+        window_rng=index["window_rng"],
+        torch_rng=tensors["rng/torch"] if "rng/torch" in tensors else torch.get_rng_state(),
+        cuda_rng=None,
+    )
+
+
+def _shards(tensors: dict[str, Tensor], most: int) -> Iterator[dict[str, Tensor]]:
+    """Tensors, split by rows where one alone is too large, in dictionaries of at most `most` bytes."""
+    room = most - 64 * 1024  # the file's own header
+    shard: dict[str, Tensor] = {}
+    used = 0
+    for name, tensor in tensors.items():
+        row = math.ceil(tensor.numel() * tensor.element_size() / max(1, len(tensor)))
+        if row > room:
+            raise UserError(f"one row of {name} alone takes {row:,} bytes: allow larger shards.")
+        start = 0
+        while start < len(tensor):
+            rows = min(len(tensor) - start, (room - used) // row)
+            if rows > 0:
+                shard[name] = tensor[start : start + rows]
+                used += rows * row
+                start += rows
+            if start < len(tensor):
+                yield shard
+                shard, used = {}, 0
+    if shard:
+        yield shard

@@ -1,0 +1,86 @@
+"""Runs that survive their machine: export, import, and go on."""
+
+import json
+
+import pytest
+import torch
+from test_loop import CPU, changed, epochs
+
+import highrank
+from highrank.errors import UserError
+from highrank.evaluation.perplexity import evaluate
+from highrank.training import checkpoint as checkpoints
+from highrank.training.export import _shards, export_run, import_run
+from highrank.training.loop import train
+from highrank.training.run import Run
+
+LONG = changed(nonmono=1, max_epochs=6)
+
+
+@pytest.fixture
+def run(toy_corpus, tmp_path):
+    run = Run(tmp_path / "run")
+    train(LONG, toy_corpus, run, CPU, max_epochs=4)
+    assert checkpoints.load(run.folder).averages is not None
+    return run
+
+
+def test_float32_loses_nothing(run, toy_corpus, tmp_path):
+    export_run(run, tmp_path / "export", torch.float32, 10**6, averages_only=False)
+    copy = Run(tmp_path / "copy")
+    import_run(tmp_path / "export", copy)
+    for one in (run, copy):
+        assert train(LONG, toy_corpus, one, CPU, resume=True) == "finished"
+    a, b = checkpoints.load(run.folder), checkpoints.load(copy.folder)
+    assert all(torch.equal(a.weights[k], b.weights[k]) for k in a.weights)
+    assert all(torch.equal(a.averages[k], b.averages[k]) for k in a.averages)
+
+
+@pytest.mark.parametrize("averages_only", [False, True])
+def test_a_half_precision_export_ends_within_noise(run, toy_corpus, tmp_path, averages_only):
+    export_run(run, tmp_path / "export", torch.float16, 10**6, averages_only)
+    copy = Run(tmp_path / "copy")
+    import_run(tmp_path / "export", copy)
+    valid = toy_corpus.splits["valid"]
+    saved = checkpoints.load(run.folder)
+    original = highrank.load(run.folder).model
+    with torch.no_grad():
+        for name, p in original.named_parameters():
+            p.copy_(saved.averages[name])
+    assert evaluate(highrank.load(copy.folder).model, valid).nll == pytest.approx(
+        evaluate(original, valid).nll, rel=1e-3
+    )
+    for one in (run, copy):
+        train(LONG, toy_corpus, one, CPU, resume=True)
+    assert epochs(copy)[-1]["valid_nll"] == pytest.approx(epochs(run)[-1]["valid_nll"], rel=0.05)
+
+
+def test_shards_are_bounded_and_complete():
+    tensors = {"a": torch.arange(40_000.0).view(100, 400), "b": torch.ones(3), "c": torch.arange(90_000).view(-1, 3)}
+    shards = list(_shards(tensors, 200_000))
+    assert len(shards) > 3
+    for shard in shards:
+        assert sum(t.numel() * t.element_size() for t in shard.values()) <= 200_000
+    for name, tensor in tensors.items():
+        assert torch.equal(torch.cat([s[name] for s in shards if name in s]), tensor)
+
+
+def test_mistakes(run, tmp_path):
+    export_run(run, tmp_path / "export", torch.float16, 10**6, averages_only=True)
+    with pytest.raises(UserError, match="is not empty"):
+        export_run(run, tmp_path / "export", torch.float16, 10**6, averages_only=True)
+    with pytest.raises(UserError, match="already holds a run"):
+        import_run(tmp_path / "export", run)
+    shard = tmp_path / "export" / "shard-00001.safetensors"
+    kept = shard.read_bytes()
+    shard.write_bytes(kept[:-10])
+    with pytest.raises(UserError, match="is damaged or not a safetensors file"):
+        import_run(tmp_path / "export", Run(tmp_path / "new"))
+    index = tmp_path / "export" / "index.json"
+    data = json.loads(index.read_text())
+    del data["tensors"]["weights/head.bias"]
+    index.write_text(json.dumps(data))
+    shard.write_bytes(kept)
+    with pytest.raises(UserError, match=r"lacks tensor head\.bias"):
+        import_run(tmp_path / "export", Run(tmp_path / "new"))
+    assert not (tmp_path / "new").exists()
