@@ -102,6 +102,31 @@ def test_train_evaluate_generate_runs(place, trained):
     assert "Written to run" in done.stdout
 
 
+def test_dynamic_evaluation_changes_no_file_of_the_run(place, trained):
+    before = {p.name: p.read_bytes() for p in trained.iterdir() if p.is_file()}
+    plain = json.loads(highrank("evaluate", "run", "--json", cwd=place).stdout)
+    for _ in range(2):  # the second time from cached statistics
+        done = highrank("evaluate", "run", "--dynamic", "--lr", 0.01, "--lambda", 0.1, "--json", cwd=place)
+        result = json.loads(done.stdout)
+    assert result["dynamic"] == {"lr": 0.01, "lamb": 0.1, "epsilon": 0.001, "segment": 5, "stats_batch_size": 100}
+    assert result["perplexity"] != plain["perplexity"]
+    assert result["tokens"] == plain["tokens"]
+    assert before == {p.name: p.read_bytes() for p in trained.iterdir() if p.is_file()}
+    assert "add --dynamic" in fails("evaluate", "run", "--lr", 1, cwd=place)
+    assert "--lambda must be positive" in fails("evaluate", "run", "--dynamic", "--lambda", 0, cwd=place)
+
+
+def test_export_and_import(place, trained):
+    done = highrank("export", "run", "--out", "export", "--averages-only", cwd=place)
+    assert "files" in done.stdout
+    done = highrank("import", "export", "--out", "again", cwd=place)
+    command = next(line.strip() for line in done.stdout.splitlines() if line.startswith("  highrank train"))
+    highrank(*command.split()[1:], "--max-epochs", 2, cwd=place)
+    assert "is not a size" in fails("export", "run", "--out", "x", "--max-shard-size", "big", cwd=place)
+    assert "dtype" in fails("export", "run", "--out", "x", "--dtype", "int8", cwd=place)
+    assert "there is no export" in fails("import", "toy", "--out", "x", cwd=place)
+
+
 def test_default_folders_are_numbered_and_found_again(place):
     arguments = ("train", "ptb-mos", *settings(), "--set", "data.corpus=toy", "--max-epochs", 1)
     highrank(*arguments, cwd=place)

@@ -1,6 +1,8 @@
 """`highrank evaluate` and `highrank generate`: what a trained run is good for."""
 
+import dataclasses
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,45 +18,70 @@ def evaluate(
     run: RunFolder,
     split: Annotated[str, typer.Option(help="valid or test (or train).")] = "test",
     batch_size: Annotated[int, typer.Option(min=1, help="Columns; 1 carries the state through the whole stream.")] = 1,
+    dynamic: Annotated[bool, typer.Option("--dynamic", help="Let a copy of the model adapt to what it reads.")] = False,
+    lr: Annotated[float | None, typer.Option(min=0.0, help="Dynamic evaluation: learning rate.")] = None,
+    lamb: Annotated[float | None, typer.Option("--lambda", help="Dynamic evaluation: pull towards the start.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Dynamic evaluation: added to the gradients' size.")] = None,
+    segment: Annotated[int | None, typer.Option(min=1, help="Dynamic evaluation: words between updates.")] = None,
     data_dir: DataDir = None,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Exact perplexity of a run's best weights: every token but the first, predicted once."""
+    """Exact perplexity of a run's best weights: every token but the first, predicted once.
+
+    With --dynamic, after Krause et al. 2017; settings default to the paper's for the run's corpus.
+    """
     from rich.progress import Progress
 
+    from highrank.data.corpus import cache_folder
+    from highrank.evaluation.dynamic import cached_statistics, dynamic_evaluate
     from highrank.evaluation.perplexity import evaluate as evaluate_stream
+    from highrank.recipes import dynamic_settings
+    from highrank.training.run import Run
 
     if split not in ("train", "valid", "test"):
         raise UserError(f'there is no split "{split}": choose valid, test or train.')
+    if lamb is not None and not lamb > 0:
+        raise UserError(f"--lambda must be positive, got {lamb}.")
+    named = {"lr": lr, "lamb": lamb, "epsilon": epsilon, "segment": segment}
+    given: dict[str, Any] = {key: value for key, value in named.items() if value is not None}
+    if given and not dynamic:
+        raise UserError("--lr, --lambda, --epsilon and --segment belong to dynamic evaluation: add --dynamic.")
     where = find_device(device)
     loaded = highrank.load(run, where)
     corpus = _run_corpus(run, data_dir)
+    row: dict[str, Any] = {"run": str(run), "split": split, "batch_size": batch_size}
     with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(f"evaluating {split}")
-        result = evaluate_stream(
-            loaded.model,
-            corpus.splits[split],
-            batch_size,
-            on_progress=lambda done, total: bar.update(task, completed=done, total=total),
-        )
+
+        def progress(what: str) -> Callable[[int, int], object]:
+            task = bar.add_task(what)
+            return lambda done, total: bar.update(task, completed=done, total=total)
+
+        ids = corpus.splits[split]
+        if dynamic:
+            settings = dataclasses.replace(dynamic_settings(loaded.recipe.data.corpus), **given)
+            statistics = cached_statistics(
+                loaded.model,
+                Run(run).model_file,
+                corpus.splits["train"],
+                settings,
+                cache_folder(),
+                progress("gradient statistics"),
+            )
+            result = dynamic_evaluate(loaded.model, ids, statistics, settings, progress(f"evaluating {split}"))
+            row |= {"batch_size": 1, "dynamic": dataclasses.asdict(settings)}
+        else:
+            result = evaluate_stream(loaded.model, ids, batch_size, on_progress=progress(f"evaluating {split}"))
+    row |= {"tokens": result.tokens, "nll": result.nll, "perplexity": result.perplexity}
     if as_json:
-        print_json(
-            {
-                "run": str(run),
-                "split": split,
-                "batch_size": batch_size,
-                "tokens": result.tokens,
-                "nll": result.nll,
-                "perplexity": result.perplexity,
-            }
-        )
-    else:
-        out.print(
-            f"{run}: {split} perplexity {result.perplexity:.2f} "
-            f"({result.nll:.4f} nats a token, {result.tokens:,} tokens predicted)",
-            soft_wrap=True,
-        )
+        print_json(row)
+        return
+    how = "dynamic evaluation, " if dynamic else ""
+    out.print(
+        f"{run}: {split} perplexity {result.perplexity:.2f} "
+        f"({how}{result.nll:.4f} nats a token, {result.tokens:,} tokens predicted)",
+        soft_wrap=True,
+    )
 
 
 def generate(

@@ -9,7 +9,7 @@ commands, which produced the published numbers (github.com/zihangdai/mos).
 
 from dataclasses import replace
 
-from highrank.recipes.recipe import DataSpec, ModelSpec, PaperResult, Recipe, TrainSpec
+from highrank.recipes.recipe import DataSpec, DynamicSettings, ModelSpec, PaperResult, Recipe, TrainSpec
 
 # 21,500,620 parameters: embedding 10,000 x 280 (tied) + output bias 10,000
 # + LSTMs 4 x (960 x (280 + 960) + 2 x 960) + 4 x (960 x (960 + 960) + 2 x 960) + 4 x (620 x (960 + 620) + 2 x 620)
@@ -75,5 +75,7 @@ PTB_SOFTMAX_MOS_HPARAMS = replace(
     model=replace(PTB_MOS.model, head="softmax", n_components=1, dropout_latent=0.0, hidden_sizes=(960, 960, 280)),
     paper=(PaperResult(78.86, 74.86, "table 5"),),
 )
+
+DYNAMIC = DynamicSettings(lr=0.002, lamb=0.075, epsilon=0.001)
 
 RECIPES = (PTB_SOFTMAX, PTB_MOC, PTB_MOS, PTB_SOFTMAX_MOS_HPARAMS)

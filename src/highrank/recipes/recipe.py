@@ -64,6 +64,17 @@ class TrainSpec:
 
 
 @dataclass(frozen=True)
+class DynamicSettings:
+    """Of dynamic evaluation (`highrank.evaluation.dynamic`); the defaults are the paper's for PTB (appendix B.1)."""
+
+    lr: float = 0.002
+    lamb: float = 0.075
+    epsilon: float = 0.001
+    segment: int = 5
+    stats_batch_size: int = 100
+
+
+@dataclass(frozen=True)
 class PaperResult:
     """Perplexities that the paper prints for a recipe; only for showing beside ours."""
 

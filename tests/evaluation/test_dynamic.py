@@ -1,0 +1,97 @@
+"""Dynamic evaluation against a slow transcription of its formulas."""
+
+import math
+
+import pytest
+import torch
+
+from highrank.evaluation.dynamic import cached_statistics, dynamic_evaluate, gradient_statistics
+from highrank.evaluation.perplexity import evaluate
+from highrank.models import LanguageModel
+from highrank.recipes.recipe import DynamicSettings
+
+V = 20
+SETTINGS = DynamicSettings(lr=0.05, lamb=0.3, epsilon=0.01, segment=5, stats_batch_size=4)
+
+
+def make(head, device="cpu"):
+    torch.manual_seed(2)
+    options = {"embed_dim": 6, "hidden_sizes": (8, 6), "n_components": 3, "dropout_output": 0.5, "weight_drop": 0.5}
+    return LanguageModel(V, head=head, **options).double().to(device)
+
+
+def transcription(model, train, ids, s):
+    """Word for word from the docstring, one parameter tensor at a time, with nothing shared."""
+    params = dict(model.named_parameters())
+
+    def gradient(x, y, state):
+        model.zero_grad()
+        nll, hidden = model.eval()(x, y, [(h.detach(), c.detach()) for h, c in state])
+        nll.mean().backward()
+        return nll.detach(), hidden.state
+
+    length = len(train) // s.stats_batch_size
+    stream = train[: length * s.stats_batch_size].view(s.stats_batch_size, length).t()
+    squares = {n: torch.zeros_like(p) for n, p in params.items()}
+    state = model.initial_state(s.stats_batch_size)
+    for i in range(0, length - 1, s.segment):
+        j = min(i + s.segment, length - 1)
+        _, state = gradient(stream[i:j], stream[i + 1 : j + 1], state)
+        for n, p in params.items():
+            squares[n] = squares[n] + p.grad**2
+    r = {n: x.sqrt() for n, x in squares.items()}
+    scale = sum(x.mean() for x in r.values())
+    theta0 = {n: p.detach().clone() for n, p in params.items()}
+    total, state = 0.0, model.initial_state(1)
+    for i in range(0, len(ids) - 1, s.segment):
+        j = min(i + s.segment, len(ids) - 1)
+        nll, state = gradient(ids[i:j, None], ids[i + 1 : j + 1, None], state)
+        total += nll.sum().item()
+        for n, p in params.items():
+            decay = torch.minimum(r[n] / scale, torch.tensor(1 / s.lamb))
+            update = s.lamb * decay * (theta0[n] - p.detach()) - s.lr * p.grad / (r[n] + s.epsilon)
+            p.data = p.data + update
+    return total / (len(ids) - 1)
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("head", ["softmax", "moc", "mos"])
+def test_equals_the_formulas(head, device):
+    train, ids = torch.randint(V, (203,)).to(device), torch.randint(V, (58,)).to(device)
+    model = make(head, device)
+    before = {n: p.detach().clone() for n, p in model.named_parameters()}
+    statistics = gradient_statistics(model, train, SETTINGS)
+    result = dynamic_evaluate(model, ids, statistics, SETTINGS)
+    assert all(torch.equal(p, before[n]) for n, p in model.named_parameters())  # the model itself never changes
+    assert result.tokens == 57
+    expected = transcription(make(head, device), train, ids, SETTINGS)
+    assert math.isclose(result.nll, expected, rel_tol=1e-10)
+
+
+def test_learning_nothing_is_plain_evaluation():
+    ids = torch.randint(V, (58,))
+    model = make("mos")
+    still = DynamicSettings(lr=0.0, lamb=0.3, epsilon=0.01, stats_batch_size=4)
+    statistics = gradient_statistics(model, torch.randint(V, (203,)), still)
+    assert math.isclose(dynamic_evaluate(model, ids, statistics, still).nll, evaluate(model, ids).nll, rel_tol=1e-12)
+
+
+def test_repetition_is_learnt():
+    ids = torch.tensor([3, 7, 1, 9] * 60)
+    model = make("mos")
+    statistics = gradient_statistics(model, torch.randint(V, (203,)), SETTINGS)
+    assert dynamic_evaluate(model, ids, statistics, SETTINGS).nll < evaluate(model, ids).nll - 0.5
+
+
+def test_statistics_are_cached_by_content(tmp_path, monkeypatch):
+    model, train = make("mos"), torch.randint(V, (203,))
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(b"weights")
+    first = cached_statistics(model, file, train, SETTINGS, tmp_path)
+    monkeypatch.setattr("highrank.evaluation.dynamic.gradient_statistics", lambda *_: pytest.fail("computed again"))
+    for a, b in zip(first, cached_statistics(model, file, train, SETTINGS, tmp_path), strict=True):
+        assert torch.equal(a, b)
+    monkeypatch.setattr("highrank.evaluation.dynamic.gradient_statistics", lambda *_: first)
+    file.write_bytes(b"other weights")
+    cached_statistics(model, file, train, SETTINGS, tmp_path)
+    assert len(list((tmp_path / "dynamic").iterdir())) == 2
