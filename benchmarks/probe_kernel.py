@@ -1,9 +1,10 @@
 """Throw-away: which configuration of the Triton mos_nll is the fastest on this GPU, and is it right?
 
-    PYTHONPATH=src python benchmarks/probe_kernel.py [--sizes ptb wt2 1b] [--budget 110] [--no-sweep]
+    PYTHONPATH=src python benchmarks/probe_kernel.py [--sizes ptb wt2 1b] [--budget 55] [--no-sweep] [--library]
 
-Prints, per size: errors against float64, eager and CUDA-graph times, extra peak memory, what skipping saves, the
-library products alone, then forward and dlogits+products for a list of configurations (graph replays: no launch cost).
+First, for every size, the defaults: errors against float64, time in a CUDA graph, extra peak memory. Then, for every
+size, the forward and dlogits kernels alone and the whole backward pass for a few configurations and slab sizes (graph
+replays: no launch cost).
 """
 
 import argparse
@@ -21,31 +22,19 @@ START = time.monotonic()
 #          M    N   D  warps stages tma flatten programs
 FORWARD = [
     Config(128, 128, 64, 4, 3, True, True, 2),
-    Config(128, 128, 64, 4, 3, True, False, 2),
-    Config(128, 128, 32, 4, 4, True, True, 2),
     Config(128, 256, 64, 8, 3, True, True, 1),
     Config(128, 256, 64, 8, 4, True, True, 1),
-    Config(128, 256, 64, 8, 3, True, False, 1),
-    Config(128, 256, 32, 8, 4, True, True, 1),
-    Config(128, 128, 64, 8, 3, True, True, 1),
-    Config(64, 256, 64, 4, 2, True, True, 2),
-    Config(256, 128, 64, 8, 3, True, True, 1),
-    Config(128, 128, 64, 8, 3, False, True, 1),
 ]
+#                                                halves
 BACKWARD = [
-    Config(128, 128, 64, 4, 2, True, True, 2),
-    Config(128, 128, 64, 4, 2, True, False, 2),
-    Config(128, 128, 32, 4, 4, True, True, 2),
-    Config(128, 128, 32, 4, 3, True, True, 2),
-    Config(128, 256, 64, 8, 3, True, True, 1),
-    Config(128, 256, 64, 8, 3, True, False, 1),
-    Config(128, 256, 32, 8, 3, True, True, 1),
-    Config(128, 128, 64, 8, 2, True, True, 1),
-    Config(128, 64, 64, 4, 3, True, True, 2),
-    Config(64, 128, 64, 4, 3, True, True, 2),
-    Config(256, 128, 64, 8, 2, True, True, 1),
-    Config(128, 128, 64, 8, 3, False, True, 1),
+    Config(128, 128, 64, 4, 3, True, True, 2, True),
+    Config(128, 128, 64, 4, 2, True, True, 2, False),
+    Config(128, 256, 64, 8, 3, True, True, 1, False),
+    Config(128, 256, 64, 8, 3, True, True, 1, True),
+    Config(128, 256, 64, 8, 4, True, True, 1, True),
+    Config(128, 256, 64, 8, 3, True, False, 1, False),
 ]
+SCRATCH = {"ptb": (44, 52, 60, 64), "wt2": (52, 56, 60, 64, 80), "1b": (96, 108, 120, 128, 160)}  # MiB
 
 
 def median_ms(call: Callable[[], object], repeat: int = 15) -> float:
@@ -99,37 +88,30 @@ def errors(leaves: list[Tensor], targets: Tensor, upstream: Tensor) -> None:
 
 
 def whole(leaves: list[Tensor], targets: Tensor, upstream: Tensor) -> None:
-    upstream = torch.full_like(upstream, 1 / len(upstream))  # a mean, where the chunked implementation is at its best
+    upstream = torch.full_like(upstream, 1 / len(upstream))  # a mean
 
-    def both(skip: bool = True) -> None:
+    def both(leaves: list[Tensor] = leaves, skip: bool = True) -> None:
         torch.autograd.grad(kernel.mos_nll(*leaves, targets, skip=skip), leaves, upstream)
 
-    def rival() -> None:
-        torch.autograd.grad(chunked.mos_nll(*leaves, targets), leaves, upstream)
+    def forward() -> None:
+        with torch.no_grad():
+            kernel.mos_nll(*leaves, targets)
 
-    with torch.no_grad():
-        forward = median_ms(lambda: kernel.mos_nll(*leaves, targets))
+    print(f"  in a graph: forward {median_ms(graphed(forward)):.3f}", end="")
     for skip in (True, False):
-        eager = median_ms(lambda skip=skip: both(skip))
-        print(f"  skip={skip!s:5} forward {forward:.3f}  both eager {eager:.3f}", end="")
-        print(f"  both in a graph {median_ms(graphed(lambda skip=skip: both(skip))):.3f} ms")
+        print(f"  both, skip={skip} {median_ms(graphed(lambda skip=skip: both(skip=skip))):.3f}", end="")
+    print(f" ms   eager: {median_ms(both):.3f} ms", end="")
     torch.cuda.empty_cache()
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     both()
     extra = torch.cuda.max_memory_allocated() - before - sum(x.numel() * x.element_size() for x in leaves)
-    print(f"  extra peak memory {extra / 2**20:.1f} MiB   chunked {median_ms(rival, 7):.3f} ms")
+    print(f"   extra peak memory {extra / 2**20:.1f} MiB", flush=True)
     mostly = leaves[1].detach().clone()
     mostly[:, 3:] = -60.0  # three components of K left, as in a trained model
-    mostly.requires_grad_()
-    sparse = [leaves[0], mostly, *leaves[2:]]
-    print("  three components responsible: both eager", end="")
-    for skip in (True, False):
-        ms = median_ms(
-            lambda skip=skip: torch.autograd.grad(kernel.mos_nll(*sparse, targets, skip=skip), sparse, upstream)
-        )
-        print(f"  skip={skip} {ms:.3f}", end="")
-    print(" ms", flush=True)
+    sparse = [leaves[0], mostly.requires_grad_(), *leaves[2:]]
+    times = [median_ms(lambda skip=skip: both(sparse, skip)) for skip in (True, False)]
+    print("  three components responsible, eager: skip=True {:.3f}  skip=False {:.3f} ms".format(*times), flush=True)
 
 
 def library(size: tuple[int, int, int, int], columns: int = 1280) -> None:
@@ -153,12 +135,11 @@ def library(size: tuple[int, int, int, int], columns: int = 1280) -> None:
         print(f", {ms * v / columns:.3f} ms for V", flush=True)
 
 
-def sweep(size: tuple[int, int, int, int], leaves: list[Tensor], targets: Tensor, budget: float) -> None:
-    n, k, d, v = size
-    width = -(-d // 8) * 8
+def sweep(name: str, leaves: list[Tensor], targets: Tensor, budget: float) -> None:
+    n, k, d, v = SIZES[name]
     with torch.no_grad():
         h, log_pi, weight, bias = leaves
-        rows = kernel._operand(h.reshape(n * k, d), torch.bfloat16, width)
+        rows = kernel._rows(h.reshape(n * k, d), torch.bfloat16, ones=True)
         offset = bias.float()
         flops = 2 * n * k * d * v
         best: dict[str, tuple[float, Config]] = {}
@@ -173,25 +154,29 @@ def sweep(size: tuple[int, int, int, int], leaves: list[Tensor], targets: Tensor
                 torch.cuda.synchronize()
                 return
             best[kind] = min(best.get(kind, (ms, config)), (ms, config))
-            print(f"  {kind:8s} {tuple(config)[:8]} slab {config.slab_bytes >> 20:3d} MiB: {ms:.3f} ms", end="")
+            print(f"  {kind:8s} {tuple(config)[:9]} scratch {config.scratch_bytes >> 20:3d} MiB: {ms:.3f} ms", end="")
             print(f"  ({flops / ms / 1e9:.0f} TFLOP/s)" if kind == "forward" else "", flush=True)
 
-        peaks, totals = kernel._partial_sums(rows, weight, offset, FORWARD[0])
-        _, r, peak, total = kernel._mix(rows, log_pi, weight, offset, targets, peaks, totals)
+        how = (torch.bfloat16, rows.device, v, d)
+        peaks, totals = kernel._partial_sums(rows, weight, offset, kernel.forward_config(*how))
+        _, r, *state = kernel._mix(rows, log_pi, weight, offset, targets, peaks, totals)
         y, share = targets.repeat_interleave(k), r.view(-1) / n
 
         def backward(config: Config, products: bool) -> Callable[[], object]:
-            arguments = (rows, y, peak, total, share, weight, offset, config, False, products, products, True)
+            arguments = (rows, y, *state, share, weight, offset, config, False, products, products, products)
             return lambda: kernel._gradients(*arguments)
 
-        for config in FORWARD:
-            attempt("forward", config, lambda config=config: kernel._partial_sums(rows, weight, offset, config))
-        for config in BACKWARD:
+        default = kernel.backward_config(*how)
+        for config in BACKWARD:  # all with the slab of the default, though without dh there would be room for more
+            held = n * k * kernel._width(d, torch.bfloat16) * 4
+            config = config._replace(scratch_bytes=default.scratch_bytes - held)
             attempt("dlogits", config, backward(config, products=False))
-        if "dlogits" in best:
-            for mib in (16, 24, 32, 40, 48, 64, 96):
-                config = best["dlogits"][1]._replace(slab_bytes=mib << 20)
-                attempt("backward", config, backward(config, products=True))
+        for mib in SCRATCH[name] if "dlogits" in best else ():
+            config = best["dlogits"][1]._replace(scratch_bytes=mib << 20)
+            attempt("backward", config, backward(config, products=True))
+        for config in FORWARD:
+            config = config._replace(scratch_bytes=default.scratch_bytes)
+            attempt("forward", config, lambda config=config: kernel._partial_sums(rows, weight, offset, config))
         for kind, (ms, config) in best.items():
             print(f"  BEST {kind}: {ms:.3f} ms {config}", flush=True)
 
@@ -199,8 +184,9 @@ def sweep(size: tuple[int, int, int, int], leaves: list[Tensor], targets: Tensor
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
-    parser.add_argument("--budget", type=float, default=110.0, help="seconds after which no configuration is started")
+    parser.add_argument("--budget", type=float, default=55.0, help="seconds after which no configuration is started")
     parser.add_argument("--no-sweep", action="store_true")
+    parser.add_argument("--library", action="store_true", help="also time the library's products alone")
     arguments = parser.parse_args()
     print(torch.cuda.get_device_name(), "torch", torch.__version__, "triton", kernel.triton.__version__)
     for name in arguments.sizes:
@@ -208,12 +194,14 @@ def main() -> None:
         print(f"{name} N, K, D, V = {SIZES[name]}  [{time.monotonic() - START:.0f} s]")
         errors(leaves, targets, upstream)
         whole(leaves, targets, upstream)
-        library(SIZES[name])
+        if arguments.library:
+            library(SIZES[name])
     for name in [] if arguments.no_sweep else arguments.sizes:
         leaves, targets, _ = inputs_of(SIZES[name])
         print(f"sweep {name}  [{time.monotonic() - START:.0f} s]")
-        left = arguments.sizes.index(name) + 1
-        sweep(SIZES[name], leaves, targets, arguments.budget * left / len(arguments.sizes))
+        left = len(arguments.sizes) - arguments.sizes.index(name)
+        now = time.monotonic() - START
+        sweep(name, leaves, targets, now + (arguments.budget - now) / left)
     print(f"[{time.monotonic() - START:.0f} s]")
 
 

@@ -24,7 +24,7 @@ from highrank.data.batches import columns
 from highrank.evaluation.perplexity import Evaluation
 from highrank.files import read_tensors, write_tensors
 from highrank.models.language_model import LanguageModel
-from highrank.ops.lstm import State
+from highrank.ops.capture import prepare_capture
 from highrank.recipes.recipe import DynamicSettings
 
 OnProgress = Callable[[int, int], object]
@@ -102,7 +102,7 @@ def _segments(
                 c.copy_(new_c)
         return nll.detach()
 
-    run = _Replayed(one, model, state) if words.is_cuda else one
+    run = _Replayed(one) if words.is_cuda else one
     for start in range(0, len(words), segment):
         yield run(words[start : start + segment], targets[start : start + segment])
         if on_progress and start // segment % 50 == 0:
@@ -117,7 +117,7 @@ class _Replayed:
     The first two segments run eagerly and warm the libraries up; the third is captured. A shorter last one is eager.
     """
 
-    def __init__(self, one: Callable[[Tensor, Tensor], Tensor], model: LanguageModel, state: list[State]) -> None:
+    def __init__(self, one: Callable[[Tensor, Tensor], Tensor]) -> None:
         self.one, self.calls = one, 0
         self.graph: torch.cuda.CUDAGraph | None = None
         self.x = self.y = self.nll = torch.empty(0)
@@ -126,6 +126,7 @@ class _Replayed:
         self.calls += 1
         if self.graph is None and self.calls > 2:
             self.x, self.y = x.clone(), y.clone()
+            prepare_capture(x.device)
             self.graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self.graph):
                 self.nll = self.one(self.x, self.y)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from highrank.models.language_model import LanguageModel
+from highrank.ops.capture import prepare_capture
 from highrank.recipes.recipe import TrainSpec
 from highrank.training.nt_asgd import NTASGD
 from highrank.training.step import Step
@@ -56,6 +57,7 @@ class GraphedStep(Step):
                 self._update(static_words, static_targets)
         torch.cuda.current_stream(self.device).wait_stream(stream)
         self.optimizer.zero_grad()
+        prepare_capture(self.device)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):
             self._update(static_words, static_targets)

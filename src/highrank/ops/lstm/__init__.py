@@ -11,9 +11,9 @@ biases, so its cell and output stay zero for ever, and it receives no gradient.
 """
 
 import warnings
+from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 State = tuple[Tensor, Tensor]  # h and c, (B, H) each
@@ -30,11 +30,10 @@ def lstm(x: Tensor, state: State, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh
     device = x.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
     with torch.autocast(device, enabled=False):
-        x, w_ih, w_hh, b_ih, b_hh = (tensor.to(dtype) for tensor in (x, w_ih, w_hh, b_ih, b_hh))
-        h, c = (s.to(dtype) for s in state)
         if device == "cuda" and dtype in HALF:
-            return padded_lstm(x, (h, c), w_ih, w_hh, b_ih, b_hh)
-        return _lstm(x, (h, c), w_ih, w_hh, b_ih, b_hh)
+            return padded_lstm(x, state, w_ih, w_hh, b_ih, b_hh, dtype)
+        tensors = (tensor.to(dtype) for tensor in (x, *state, w_ih, w_hh, b_ih, b_hh))
+        return _lstm(*tensors)
 
 
 def padded_lstm(
@@ -44,27 +43,45 @@ def padded_lstm(
     w_hh: Tensor,
     b_ih: Tensor,
     b_hh: Tensor,
+    dtype: torch.dtype,
     size_multiple: int = SIZE_MULTIPLE,
     batch_multiple: int = BATCH_MULTIPLE,
 ) -> tuple[Tensor, State]:
-    """`lstm` through zero-padded sizes and batch; the same values and gradients."""
+    """`lstm` in `dtype` through zero-padded sizes and batch; the same values and gradients."""
     _, batch, inputs = x.shape
     hidden = w_hh.shape[1]
     more_b, more_i, more_h = -batch % batch_multiple, -inputs % size_multiple, -hidden % size_multiple
-    if not (more_b or more_i or more_h):
-        return _lstm(x, state, w_ih, w_hh, b_ih, b_hh)
-    x = F.pad(x, (0, more_i, 0, more_b))
-    h, c = (F.pad(s, (0, more_h, 0, more_b)) for s in state)
+    x = _pad(x, (0, more_b, more_i), dtype)
+    h, c = (_pad(s, (more_b, more_h), dtype) for s in state)
     # Gate by gate: each of the four blocks of rows grows from H to H + more_h.
-    w_ih = F.pad(w_ih.unflatten(0, (4, hidden)), (0, more_i, 0, more_h)).flatten(0, 1)
-    w_hh = F.pad(w_hh.unflatten(0, (4, hidden)), (0, more_h, 0, more_h)).flatten(0, 1)
-    b_ih, b_hh = (F.pad(b.unflatten(0, (4, hidden)), (0, more_h)).flatten() for b in (b_ih, b_hh))
-    output, (h, c) = _lstm(x, (h, c), w_ih, w_hh, b_ih, b_hh)
+    w_ih = _pad(w_ih.unflatten(0, (4, hidden)), (0, more_h, more_i), dtype).flatten(0, 1)
+    w_hh = _pad(w_hh.unflatten(0, (4, hidden)), (0, more_h, more_h), dtype).flatten(0, 1)
+    b_ih, b_hh = (_pad(b.unflatten(0, (4, hidden)), (0, more_h), dtype).flatten() for b in (b_ih, b_hh))
+    output, (h, c) = _lstm(x, h, c, w_ih, w_hh, b_ih, b_hh)
     return output[:, :batch, :hidden], (h[:batch, :hidden], c[:batch, :hidden])
 
 
-def _lstm(x: Tensor, state: State, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor) -> tuple[Tensor, State]:
-    h, c = state
+def _pad(x: Tensor, more: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Zeros at the end of every dimension, and `dtype`, in one copy each way; casts and pads apart would make three."""
+    return _Pad.apply(x, more, dtype) if any(more) else x.to(dtype)
+
+
+class _Pad(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, more: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        ctx.inside, ctx.dtype = tuple(slice(n) for n in x.shape), x.dtype
+        padded = x.new_zeros([n + m for n, m in zip(x.shape, more, strict=True)], dtype=dtype)
+        padded[ctx.inside] = x
+        return padded
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return grad[ctx.inside].to(ctx.dtype, memory_format=torch.contiguous_format), None, None
+
+
+def _lstm(
+    x: Tensor, h: Tensor, c: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor
+) -> tuple[Tensor, State]:
     # `train=True` even in evaluation: with no dropout inside it changes nothing but lets cuDNN run backward there,
     # which dynamic evaluation needs.
     with warnings.catch_warnings():
