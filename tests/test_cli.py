@@ -207,7 +207,8 @@ def test_a_killed_run_ends_bit_for_bit_where_the_whole_one_does(place):
 
 
 def test_ctrl_c_saves_and_says_how_to_resume(place):
-    process = start("train", "ptb-mos", *settings("data.corpus=toy train.max_epochs=100000"), "--out", "run", cwd=place)
+    arguments = ("train", "ptb-mos", *settings("data.corpus=toy train.max_epochs=100000"), "--out", "run")
+    process = start(*arguments, "--checkpoint-every", 0.5, cwd=place)
     while not (place / "run" / "checkpoint.json").exists():
         assert process.poll() is None
         time.sleep(0.02)

@@ -81,13 +81,13 @@ def import_run(folder: Path, run: Run) -> Progress:
         raise UserError(f"the export in {folder} is damaged or incomplete ({error}): copy it again.") from None
     source = Run(folder)
     model = build_model(source.recipe(), len(source.words()))
-    copy_weights(model, saved.averages or saved.weights, folder)
+    copy_weights(model, saved.averages or saved.weights, folder)  # names and shapes must fit
 
     for name in COPIED:
         write_json(run.folder / name, read_json(folder / name, name))
     run.metrics_file.touch()
     checkpoints.save(run.folder, saved)
-    run.save_model(model, {"epoch": saved.progress.epoch, "imported": True})
+    run.save_model(saved.averages or saved.weights, {"epoch": saved.progress.epoch, "imported": True})
     return saved.progress
 
 

@@ -21,6 +21,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from highrank.data.batches import Window, columns, random_windows
 from highrank.data.corpus import Corpus
@@ -39,6 +40,7 @@ from highrank.training.step import Step
 MAX_SKIPPED_IN_A_ROW = 20
 METRICS_EVERY_SECONDS = 10.0
 READ_EVERY_WINDOWS = 50
+EPOCH_CHECKPOINT_SECONDS = 20.0
 
 Outcome = Literal["finished", "max-epochs", "time-budget", "interrupted"]
 
@@ -73,6 +75,7 @@ class Training:
         how = GraphedStep if graphs and device.type == "cuda" else Step
         self.step = how(self.model, self.optimizer, recipe.train, device)
         self.progress = Progress()
+        self.unsaved_best: dict[str, Tensor] | None = None  # written with the next checkpoint
 
     # --- one window -------------------------------------------------------------------------------------------------
 
@@ -123,7 +126,7 @@ class Training:
         if progress.best_valid is None or valid < progress.best_valid:
             progress.best_valid, progress.best_epoch = valid, progress.epoch
             with self.optimizer.averaged_weights():
-                self.run.save_model(self.model, {"epoch": progress.epoch, "valid_nll": valid})
+                self.unsaved_best = {name: p.detach().clone() for name, p in self.model.named_parameters()}
 
         averaging = self.optimizer.averaging
         worse = is_worse(valid, progress.history, train.patience if averaging else train.nonmono)
@@ -143,8 +146,16 @@ class Training:
         progress.stage += 1
         progress.stage_epoch = 0
         progress.history = []
+        self.save_best()
         self.run.load_weights(self.model)
         self.optimizer.start_averaging()
+
+    def save_best(self) -> None:
+        """Write the best weights to model.safetensors, if they are not there yet."""
+        if self.unsaved_best is not None:
+            about = {"epoch": self.progress.best_epoch, "valid_nll": self.progress.best_valid}
+            self.run.save_model(self.unsaved_best, about)
+            self.unsaved_best = None
 
     # --- checkpoints ------------------------------------------------------------------------------------------------
 
@@ -209,6 +220,7 @@ def train(
 
     def save() -> None:
         training.read_totals()
+        training.save_best()
         clock.count(progress)
         progress.metrics_bytes = metrics.size()
         checkpoints.save(run.folder, training.checkpoint())
@@ -291,7 +303,9 @@ def _epoch(
         listener.message("validation stopped improving: averaging the weights from now on")
     if progress.stage != stage:
         listener.message(f"stage {stage} is over: finetuning from the weights of epoch {progress.best_epoch}")
-    save()
+    # Where epochs take seconds, writing hundreds of megabytes after each would cost a tenth of the time.
+    if clock.save_due(EPOCH_CHECKPOINT_SECONDS):
+        save()
     return "finished"
 
 
@@ -299,7 +313,8 @@ class _Clock:
     """Wall time: of the run in all, since this start, and since the last save or metrics line."""
 
     def __init__(self, progress: Progress, checkpoint_every: float) -> None:
-        self._start = self._saved = self._counted = self._wrote = time.perf_counter()
+        self._start = self._counted = self._wrote = time.perf_counter()
+        self._saved = self._start
         self._checkpoint_every = checkpoint_every
 
     def since_start(self) -> float:
@@ -310,8 +325,8 @@ class _Clock:
         progress.seconds += now - self._counted
         self._counted = now
 
-    def save_due(self) -> bool:
-        return time.perf_counter() - self._saved >= self._checkpoint_every
+    def save_due(self, at_most: float = math.inf) -> bool:
+        return time.perf_counter() - self._saved >= min(at_most, self._checkpoint_every)
 
     def saved(self) -> None:
         self._saved = time.perf_counter()

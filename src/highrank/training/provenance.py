@@ -25,6 +25,8 @@ def provenance(device: torch.device) -> dict[str, Any]:
 
 def commit() -> str | None:
     """The commit of the checkout this code runs from, marked if files differ from it; None for an installed copy."""
+    if os.environ.get("HIGHRANK_COMMIT"):
+        return os.environ["HIGHRANK_COMMIT"]  # a copy of the tree without its history, told where it was taken
     here = Path(__file__).resolve().parent
 
     def git(*arguments: str) -> str:
@@ -36,8 +38,7 @@ def commit() -> str | None:
             return None  # inside somebody else's repository
         return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain", "--", str(here.parent)) else "")
     except (OSError, subprocess.SubprocessError):
-        # A copy of the tree without its history can still say where it was taken.
-        return os.environ.get("HIGHRANK_COMMIT")
+        return None
 
 
 def machine(device: torch.device) -> str:

@@ -73,9 +73,9 @@ class Run:
             raise UserError(f"{self.folder / 'vocabulary.json'} is not a list of words.")
         return words
 
-    def save_model(self, model: LanguageModel, about: dict[str, Any]) -> None:
+    def save_model(self, weights: dict[str, torch.Tensor], about: dict[str, Any]) -> None:
         # One metadata key: safetensors writes several in no fixed order, and equal models shall be equal files.
-        write_tensors(self.model_file, dict(model.named_parameters()), {"highrank": json.dumps(about)})
+        write_tensors(self.model_file, weights, {"highrank": json.dumps(about)})
 
     def load_weights(self, model: LanguageModel) -> None:
         """Put the best weights into `model`."""
