@@ -119,8 +119,8 @@ def cost_tables(results: Path) -> str:
     steps = _read_csv(results / "benchmarks" / "step_h200.csv")
     if steps:
         parts.append(
-            f"\nA whole training step of 70 words a column on one {steps[0]['machine']} (mixed precision, CUDA graphs), "
-            "each mixture beside the softmax baseline at the same batch size:\n"
+            f"\nA whole training step of 70 words a column on one {steps[0]['machine']} (mixed precision, "
+            "CUDA graphs), each mixture beside the softmax baseline at the same batch size:\n"
         )
         columns = ("recipe", "batch", "ms a step", "words a second", "over the softmax", "in the paper")
         parts.append(f"| {' | '.join(columns)} |\n" + "|---" * len(columns) + "|")
