@@ -22,7 +22,9 @@ if [ -z "$python" ]; then
   exit 2
 fi
 
-stamp="$("$python" -c 'import sys; print(sys.version_info[:3], sys.executable)') $(cat pyproject.toml constraints.txt setup.sh | cksum)"
+# By base_prefix, which an activated .venv shares with the Python that it was made from.
+identity='import sys; print(sys.version_info[:3], sys.base_prefix)'
+stamp="$("$python" -c "$identity") $(cat pyproject.toml constraints.txt setup.sh | cksum)"
 for done in "$venv"/.highrank-setup*; do
   case "$done" in
     "$venv/.highrank-setup-$extras" | "$venv/.highrank-setup-dev") [ -f "$done" ] && [ "$(cat "$done")" = "$stamp" ] && exit 0 ;;
@@ -30,7 +32,9 @@ for done in "$venv"/.highrank-setup*; do
 done
 
 echo "setup: installing into $venv with $("$python" --version) (a few minutes the first time) ..."
-[ -x "$venv/bin/python" ] && "$venv/bin/python" -c 'import sys' 2>/dev/null || "$python" -m venv --clear "$venv"
+if [ "$("$venv/bin/python" -c "$identity" 2>/dev/null || true)" != "$("$python" -c "$identity")" ]; then
+  "$python" -m venv --clear "$venv"
+fi
 rm -f "$venv"/.highrank-setup*
 target=".${extras:+[$extras]}"
 

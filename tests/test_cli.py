@@ -1,6 +1,7 @@
 """The command line as a user meets it: what works, and one sentence with exit code 2 for what does not."""
 
 import contextlib
+import dataclasses
 import io
 import json
 import re
@@ -18,7 +19,6 @@ import torch
 
 from highrank.cli import main
 from highrank.training import checkpoint as checkpoints
-from highrank.training.run import Run
 
 SMALL = (
     "model.embed_dim=6 model.hidden_sizes=10,8 model.n_components=3 train.batch_size=4 train.bptt=10 "
@@ -176,13 +176,17 @@ def same_run(a: Path, b: Path) -> None:
     for x, y in ((one.weights, two.weights), (one.averages or {}, two.averages or {})):
         assert x.keys() == y.keys()
         assert all(torch.equal(x[k], y[k]) for k in x)
-    assert one.progress.history == two.progress.history
+    assert torch.equal(one.torch_rng, two.torch_rng)
+    assert (one.n_averaged, one.window_rng) == (two.n_averaged, two.window_rng)
+    timeless = {"seconds": 0.0, "metrics_bytes": 0}
+    assert dataclasses.replace(one.progress, **timeless) == dataclasses.replace(two.progress, **timeless)
     assert (a / "model.safetensors").read_bytes() == (b / "model.safetensors").read_bytes()
 
 
 def test_a_killed_run_ends_bit_for_bit_where_the_whole_one_does(place):
     """SIGKILL, again and again, at whatever moment it hits, then --resume."""
-    extra = "data.corpus=toy train.nonmono=1 train.max_epochs=12 train.micro_batch_size=2"
+    extra = "data.corpus=toy train.nonmono=1 train.max_epochs=8 train.micro_batch_size=2"
+    extra += " train.finetunes=1 train.finetune_max_epochs=4"
     arguments = ("train", "ptb-mos", *settings(extra), "--checkpoint-every", 0)
     highrank(*arguments, "--out", "whole", cwd=place)
     process = start(*arguments, "--out", "cut", cwd=place)
@@ -221,6 +225,17 @@ def test_ctrl_c_saves_and_says_how_to_resume(place):
     assert checkpoints.load_progress(place / "run").step > step
 
 
+def test_characters_from_nothing(place):
+    extra = "data.corpus=toy data.level=char"
+    highrank("train", "ptb-mos", *settings(extra), "--out", "run", "--max-epochs", 1, cwd=place)
+    assert highrank("generate", "run", "--length", 5, cwd=place).stdout
+
+
+def test_a_folder_corpus_is_found_from_anywhere(place, trained):
+    (place / "elsewhere").mkdir()
+    highrank("evaluate", "../run", cwd=place / "elsewhere")
+
+
 # --- mistakes -------------------------------------------------------------------------------------------------------
 
 
@@ -239,6 +254,13 @@ def test_ctrl_c_saves_and_says_how_to_resume(place):
         (["evaluate", "nothing"], "there is no run at nothing"),
         (["evaluate", "toy"], "there is no run description"),
         (["generate", "nothing"], "there is no run at nothing"),
+        (["generate", "nothing", "--temperature", "1e-45"], "--temperature must be 0"),
+        (["train", "pydoc-mos", "--time-budget", "inf"], '"inf" is not a time'),
+        (["train", "pydoc-mos", "--set", "data.level=char"], "pydoc comes at word level only"),
+        (["train", "pydoc-mos", "--set", "train.batch_size=99999999"], "too few for a batch"),
+        (["train", "pydoc-mos", "--set", "train.seed=99999999999999999999"], "train.seed must be below"),
+        (["train", "pydoc-mos", "--set", "train.finetune_lr=0"], "train.finetune_lr must be positive"),
+        (["train", "pydoc-mos", "--out", "toy"], "toy is not empty and holds no run"),
         (["data", "verify", "pen"], 'did you mean "penn"?'),
         (["data", "verify", "penn", "--data-dir", "toy"], "train.txt of penn has"),
     ],
@@ -276,6 +298,16 @@ def test_resume_with_changed_text(place, trained):
     assert "is not the one that run was trained on" in fails("evaluate", "run", cwd=place)
 
 
+def damage_lose(run: Path) -> None:
+    (run / "checkpoint.json").unlink()
+
+
+def damage_generator(run: Path) -> None:
+    data = json.loads((run / "checkpoint.json").read_text())
+    data["window_rng"] = {}
+    (run / "checkpoint.json").write_text(json.dumps(data))
+
+
 def damage_truncate(run: Path) -> None:
     file = next(run.glob("checkpoint-*.safetensors"))
     file.write_bytes(file.read_bytes()[:-100])
@@ -300,6 +332,8 @@ def damage_pickle(run: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "sentence"),
     [
+        (damage_lose, "has lost its checkpoint.json"),
+        (damage_generator, "is damaged"),
         (damage_truncate, "is damaged or not a safetensors file"),
         (damage_json, "is damaged or unreadable"),
         (damage_foreign_json, "is not a checkpoint that this version of highrank wrote"),
@@ -334,6 +368,27 @@ def test_a_full_disk_loses_nothing(place, trained):
     highrank("train", "ptb-mos", "--out", "run", "--resume", cwd=place)  # and with space again, it goes on
 
 
+def test_a_file_of_the_users_is_left_alone(place, trained):
+    (trained / "checkpoint-best.safetensors").write_bytes(b"mine")
+    (trained / ".checkpoint-3-1.safetensors.77.tmp").write_bytes(b"left by a kill")
+    highrank("train", "ptb-mos", "--out", "run", "--resume", "--max-epochs", 2, cwd=place)
+    assert (trained / "checkpoint-best.safetensors").read_bytes() == b"mine"
+    assert not (trained / ".checkpoint-3-1.safetensors.77.tmp").exists()
+
+
+def test_metrics_cut_short_do_not_stop_a_resume(place, trained):
+    (trained / "metrics.jsonl").write_bytes(b"")
+    highrank("train", "ptb-mos", "--out", "run", "--resume", "--max-epochs", 2, cwd=place)
+
+
+def test_two_processes_do_not_train_in_one_folder(place, trained):
+    import fcntl
+
+    with open(trained / ".lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert "another process is training" in fails("train", "ptb-mos", "--out", "run", "--resume", cwd=place)
+
+
 def test_an_unwritable_folder(place):
     (place / "file").write_text("")  # root may write anywhere, but nobody can make a folder under a file
     assert "cannot write" in fails("train", "ptb-mos", *settings("data.corpus=toy"), "--out", "file/run", cwd=place)
@@ -342,8 +397,10 @@ def test_an_unwritable_folder(place):
 def test_runs_shows_a_damaged_run_and_goes_on(place, trained):
     shutil.copytree(trained, place / "worse")
     (place / "worse" / "run.json").write_text("{")
+    shutil.copytree(trained, place / "worst")
+    (place / "worst" / "summary.json").write_text("[1]")
     rows = json.loads(highrank("runs", ".", "--json", cwd=place).stdout)
-    assert [r["state"].split(":")[0] for r in rows] == ["can resume", "damaged"]
+    assert [r["state"].split(":")[0] for r in rows] == ["can resume", "damaged", "damaged"]
     assert "There are no runs" in highrank("runs", "toy", cwd=place).stdout
 
 
@@ -357,8 +414,3 @@ def test_import_is_light():
 
 def test_mistakes_show_no_traceback_in_a_real_process(place):
     assert "did you mean" in fails("train", "ptb-moss", cwd=place, run=as_process)
-
-
-def test_a_run_is_a_folder_object(trained):
-    assert Run(trained).exists()
-    assert Run(trained).recipe().name == "ptb-mos"

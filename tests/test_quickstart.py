@@ -38,6 +38,12 @@ def test_quickstart(short, tmp_path):
     assert (tmp_path / "q" / "figure.png").read_bytes()[:4] == b"\x89PNG"
     in_process("quickstart", "--out", "q", cwd=tmp_path)  # again, over the first
 
+    mos = "q/runs/pydoc-mos"
+    (tmp_path / mos / "run.json").unlink()  # not a quickstart's any more
+    done = in_process("quickstart", "--out", "q", cwd=tmp_path, check=2)
+    assert f"{mos} holds something that quickstart did not make" in done.stderr
+    assert (tmp_path / mos / "model.safetensors").exists()
+
 
 def test_the_fit_depends_on_the_seed_only(short):
     (_, first), (_, again), (_, other) = (known.fit_known_language(seed, lambda *_: None) for seed in (3, 3, 4))

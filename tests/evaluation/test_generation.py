@@ -52,8 +52,3 @@ def test_frequencies_follow_the_model(model):
     for seed in range(600):
         counts[sample(model, 1, seed)[0]] += 1
     assert (counts / 600 - p).abs().max() < 0.08
-
-
-def test_forbidden_words_never_come(model):
-    likeliest = sample(model, 1, temperature=0)[0]
-    assert likeliest not in sample(model, 40, forbidden=[likeliest])

@@ -47,6 +47,19 @@ def test_any_float_dtype(name, dtype):
 
 
 @pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
+def test_hidden_states_of_another_dtype_than_the_head(name, dtype):
+    head, width = make(name)
+    g, targets = torch.randn(7, width, dtype=dtype, requires_grad=True), torch.randint(V, (7,))
+    head.nll(g, targets).mean().backward()
+    assert g.grad.dtype == dtype
+    assert head.weight.grad.dtype == torch.float32
+    torch.testing.assert_close(
+        head.nll(g, targets).float(), -head.log_prob(g).gather(-1, targets[:, None])[:, 0].float(), rtol=1e-2, atol=1e-2
+    )
+
+
+@pytest.mark.parametrize("name", HEADS)
 def test_gradients_through_the_head(name):
     head, width = make(name, impl="chunked")
     slow, _ = make(name, impl="reference")
@@ -128,5 +141,7 @@ def test_rank_is_the_point():
 def test_mistakes_are_named():
     with pytest.raises(ValueError, match="n_components must be at least 1"):
         MoSHead(IN, D, V, 0)
+    with pytest.raises(ValueError, match="in_features = 6 as its last size"):
+        make("softmax")[0].nll(torch.randn(4, 12), torch.zeros(4, dtype=torch.long))
     with pytest.raises(ValueError, match="leading shape"):
         make("mos")[0].nll(torch.randn(4, IN), torch.zeros(5, dtype=torch.long))

@@ -104,14 +104,13 @@ def data_prepare(
     name: Annotated[str, typer.Argument(help="penn, wikitext-2 or pydoc.")], data_dir: DataDir = None
 ) -> None:
     """Tokenise a corpus now and cache its ids, so that later commands start at once."""
-    from highrank.data.corpus import cache_folder, corpus_info, load_corpus
+    from highrank.data.corpus import cache_file, corpus_info, load_corpus
 
-    corpus = load_corpus(name, data_dir)
-    where = (
-        "made from Python's own text when needed"
-        if corpus_info(name).embedded
-        else f"cached in {cache_folder() / 'ids'}"
-    )
+    info, corpus = corpus_info(name), load_corpus(name, data_dir)
+    file = cache_file(corpus.fingerprint)
+    where = f"cached in {file}" if file.exists() else "not cached: the cache folder cannot be written"
+    if info.embedded:
+        where = "made from Python's own text when needed"
     out.print(
         f"{name}: {sum(map(len, corpus.splits.values())):,} tokens over {corpus.vocab_size:,} words, {where}.",
         soft_wrap=True,

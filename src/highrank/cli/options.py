@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +14,8 @@ from highrank.errors import UserError
 if TYPE_CHECKING:
     import torch
 
-out = Console(highlight=False)
+# Off a terminal nothing needs to fit a screen; rich would cut tables to 80 columns.
+out = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
 
 DataDir = Annotated[
     Path | None,
@@ -48,7 +50,7 @@ def parse_seconds(text: str) -> float:
         seconds = float(text[:-1] if unit else text) * (unit or 1)
     except ValueError:
         seconds = math.nan
-    if not seconds > 0:
+    if not 0 < seconds < math.inf:
         raise UserError(f'"{text}" is not a time: write for example 90s, 25m or 2h.')
     return seconds
 

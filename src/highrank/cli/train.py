@@ -1,6 +1,7 @@
-"""`highrank train` and `highrank runs`."""
+"""`highrank train`, `runs`, `export` and `import`: making runs, and carrying them about."""
 
 import contextlib
+import dataclasses
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -77,6 +78,8 @@ def train(
     elif run.exists():
         raise UserError(f"{run.folder} already holds a run: add --resume to continue it, or choose another --out.")
     corpus = load_corpus(chosen.data.corpus, data_dir, chosen.data.level)
+    # A folder of the user's own is remembered by its whole path, to be found from anywhere.
+    chosen = dataclasses.replace(chosen, data=dataclasses.replace(chosen.data, corpus=corpus.name))
     if resume and corpus.fingerprint != info["corpus_fingerprint"]:
         raise UserError(
             f"the text of {chosen.data.corpus} is not the one that {run.folder} was started with: use the same files."
@@ -130,20 +133,24 @@ def _belongs(folder: str, recipe: str) -> bool:
 
 
 def _check_same_recipe(stored: dict[str, Any], chosen: dict[str, Any], folder: Path) -> None:
-    flat = [
-        {
-            f"{k}.{n}" if isinstance(v, dict) else k: x
-            for k, v in r.items()
-            for n, x in (v.items() if isinstance(v, dict) else [("", v)])
-        }
-        for r in (stored, chosen)
-    ]
-    for key, value in flat[0].items():
-        if flat[1][key] != value:
+    """One sentence for the first value in which a resumed run would differ from what it was started with."""
+    if chosen["train"]["precision"] == "auto":
+        chosen["train"]["precision"] = stored["train"]["precision"]  # decided when the run was started
+    if Path(chosen["data"]["corpus"]).exists():
+        chosen["data"]["corpus"] = str(Path(chosen["data"]["corpus"]).resolve())
+    old, new = _flat(stored), _flat(chosen)
+    for key, value in old.items():
+        if new[key] != value:
             raise UserError(
-                f"{folder} was started with {key} = {plain(value)}, not {plain(flat[1][key])}: resume it "
-                "without changing the recipe, or start a new run."
+                f"{folder} was started with {key} = {plain(value)}, not {plain(new[key])}: resume it without changing "
+                "the recipe, or start a new run."
             )
+
+
+def _flat(recipe: dict[str, Any]) -> dict[str, Any]:
+    """{"train": {"lr": 20}} -> {"train.lr": 20}"""
+    nested = {f"{part}.{key}": v for part, spec in recipe.items() if isinstance(spec, dict) for key, v in spec.items()}
+    return {"name": recipe["name"], **nested}
 
 
 @contextlib.contextmanager
@@ -185,7 +192,8 @@ def runs(
                 row |= {"epoch": progress.epoch, "state": "finished" if progress.finished else "can resume"}
                 if progress.best_valid is not None:
                     row["best_valid_ppl"] = perplexity(progress.best_valid)
-            if summary := run.summary():
+            summary = run.summary()
+            if summary and summary["epochs"] == row["epoch"]:  # else it tells of an earlier pause
                 row |= {"valid_ppl": summary["valid_ppl"], "test_ppl": summary["test_ppl"]}
         except (UserError, KeyError) as error:
             row["state"] = f"damaged: {error}"

@@ -93,7 +93,7 @@ def generate(
     top_p: Annotated[
         float | None, typer.Option(help="Sample among the likeliest words of this share of probability.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same text.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="The same seed gives the same text.")] = 0,
     device: Device = "auto",
 ) -> None:
     """Continue a text with a trained model."""
@@ -103,13 +103,15 @@ def generate(
     from highrank.evaluation.generation import generate as generate_ids
     from highrank.training.run import Run
 
+    if 0 < temperature < 0.01:
+        raise UserError(f"--temperature must be 0 (the likeliest word) or at least 0.01, got {temperature}.")
     if top_p is not None and not 0 < top_p <= 1:
         raise UserError(f"--top-p must be above 0 and at most 1, got {top_p}.")
     where = find_device(device)
     loaded = highrank.load(run, where)
     level = Run(run).info().get("corpus_level", "word")
     index = {word: i for i, word in enumerate(loaded.words)}
-    tokens = prompt.split() if level == "word" else list(prompt)
+    tokens = prompt.split() if level == "word" else _characters(prompt)
     unknown = [t for t in tokens if t not in index]
     if unknown and "<unk>" not in index:
         raise UserError(f'the model does not know "{unknown[0]}": use words of its vocabulary ({run}/vocabulary.json).')
@@ -123,8 +125,19 @@ def generate(
         generator=torch.Generator().manual_seed(seed),
     )  # fmt: skip
     words = tokens + [loaded.words[i] for i in itertools.islice(stream, length)]
-    joiner = " " if level == "word" else ""
-    print(joiner.join("\n" if w == EOS else w for w in words).replace(" \n ", "\n").replace("\n ", "\n").strip())
+    if level == "word":
+        lines = " ".join(words).split(EOS)
+        print("\n".join(line.strip() for line in lines).strip("\n"))
+    else:
+        print("".join("\n" if w == EOS else w for w in words).strip("\n"))
+
+
+def _characters(prompt: str) -> list[str]:
+    """The characters of a prompt, with <eos> as the one token that it is."""
+    from highrank.data.corpus import EOS
+
+    first, *rest = prompt.split(EOS)
+    return [*first, *(token for part in rest for token in (EOS, *part))]
 
 
 def _run_corpus(folder: Path, data_dir: Path | None) -> Any:

@@ -26,7 +26,7 @@ DATA_VARIABLE = "HIGHRANK_DATA"
 
 @dataclass(frozen=True)
 class Corpus:
-    name: str
+    name: str  # of the catalog, or the folder's whole path
     level: Level
     words: list[str]  # the vocabulary, by id
     splits: dict[str, Tensor]  # (tokens,) int64 ids by split
@@ -66,7 +66,7 @@ def find_folder(name: str, data_dir: Path | None) -> Path:
 
 def corpus_info(name: str) -> CorpusInfo:
     if name not in CORPORA:
-        raise UserError(f'there is no corpus or folder with train.txt called "{name}"{nearest(name, CORPORA)}')
+        raise UserError(f'there is no corpus called "{name}" in the catalog{nearest(name, CORPORA)}')
     return CORPORA[name]
 
 
@@ -75,15 +75,21 @@ def load_corpus(name: str, data_dir: Path | None = None, level: Level = "word") 
 
     Ids come from the cache where the text has not changed.
     """
-    if name not in CORPORA and (Path(name) / "train.txt").exists():
-        return read_corpus(Path(name), level)
+    if name not in CORPORA:
+        for folder in (Path(name), *([data_dir / name] if data_dir else [])):
+            if (folder / "train.txt").exists():
+                return read_corpus(folder.resolve(), level)
+        raise UserError(f'there is no corpus, nor a folder with train.txt, called "{name}"{nearest(name, CORPORA)}')
     info = corpus_info(name)
+    if info.embedded and level != info.level:
+        raise UserError(f"{name} comes at {info.level} level only: leave data.level as it is.")
     if info.embedded:
         from highrank.data.pydoc import pydoc_corpus
 
         return pydoc_corpus()
-    corpus = read_corpus(find_folder(name, data_dir), level=info.level, name=name)
-    check_counts(corpus, info)
+    corpus = read_corpus(find_folder(name, data_dir), level=level, name=name)
+    if level == info.level:  # what is published are counts of words
+        check_counts(corpus, info)
     return corpus
 
 
@@ -94,7 +100,7 @@ def read_corpus(folder: Path, level: Level = "word", name: str = "", *, cache: b
     for text in texts.values():
         digest.update(hashlib.sha256(text).digest())
     fingerprint = digest.hexdigest()[:16]
-    name = name or folder.name
+    name = name or str(folder)
 
     if cache and (cached := _read_cached(fingerprint)):
         return Corpus(name, level, *cached, fingerprint)
@@ -166,12 +172,12 @@ def _decode(data: bytes, path: Path) -> str:
 # folder with the text. The name carries the fingerprint, so changed text never meets old ids.
 
 
-def _cache_file(fingerprint: str) -> Path:
+def cache_file(fingerprint: str) -> Path:
     return cache_folder() / "ids" / f"{fingerprint}.safetensors"
 
 
 def _read_cached(fingerprint: str) -> tuple[list[str], dict[str, Tensor]] | None:
-    file = _cache_file(fingerprint)
+    file = cache_file(fingerprint)
     try:
         words = json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))
         splits = read_tensors(file, "cached corpus")
@@ -181,7 +187,7 @@ def _read_cached(fingerprint: str) -> tuple[list[str], dict[str, Tensor]] | None
 
 
 def _write_cached(fingerprint: str, words: list[str], splits: dict[str, Tensor]) -> None:
-    file = _cache_file(fingerprint)
+    file = cache_file(fingerprint)
     # Nowhere to cache: reading the text again costs a second, failing would cost the user's work.
     with contextlib.suppress(UserError):
         write_tensors(file, {split: ids.int() for split, ids in splits.items()})

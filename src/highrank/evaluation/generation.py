@@ -17,13 +17,12 @@ def generate(
     top_k: int | None = None,
     top_p: float | None = None,
     generator: torch.Generator | None = None,
-    forbidden: list[int] | None = None,
 ) -> Iterator[int]:
     """An endless stream of ids that continue `prompt`. Temperature 0 always takes the likeliest word."""
     model.eval()
     log_p, state = model.log_prob(prompt[:, None], model.initial_state(1))
     while True:
-        word = _sample(log_p[-1, 0].float(), temperature, top_k, top_p, generator, forbidden or [])
+        word = _sample(log_p[-1, 0].float(), temperature, top_k, top_p, generator)
         yield int(word)
         log_p, state = model.log_prob(word.view(1, 1), state)
 
@@ -34,10 +33,7 @@ def _sample(
     top_k: int | None,
     top_p: float | None,
     generator: torch.Generator | None,
-    forbidden: list[int],
 ) -> Tensor:
-    log_p = log_p.clone()
-    log_p[forbidden] = -torch.inf
     if temperature == 0:
         return log_p.argmax()
     # A mixture has no logits; scaling its log-probabilities is what temperature means for any distribution.

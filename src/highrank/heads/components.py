@@ -8,11 +8,15 @@ Shapes: g (..., in_features), pi (..., K), h (..., K, D).
 import torch
 from torch import Tensor, nn
 
+from highrank.heads.output_embedding import in_weight_dtype
 from highrank.ops.dropout import variational_dropout
 
 
 class MixtureComponents(nn.Module):
-    """g -> (log pi, h). The prior has no bias and the latent projection has one, as in the released code."""
+    """g -> (log pi, h). The prior has no bias and the latent projection has one, as in the released code.
+
+    In training, `dropout` acts on h with one mask for all time steps: g of three or more dimensions is time first.
+    """
 
     def __init__(self, in_features: int, embed_dim: int, n_components: int, dropout: float) -> None:
         super().__init__()
@@ -23,6 +27,7 @@ class MixtureComponents(nn.Module):
         self.latent = nn.Linear(in_features, n_components * embed_dim)
 
     def forward(self, g: Tensor) -> tuple[Tensor, Tensor]:
+        g = in_weight_dtype(g, self.latent.weight)
         log_pi = torch.log_softmax(self.prior(g).to(torch.promote_types(g.dtype, torch.float32)), dim=-1)
         h = torch.tanh(self.latent(g))
         if self.training:

@@ -52,7 +52,7 @@ class MoCHead(nn.Module):
 
     def nll(self, g: Tensor, targets: Tensor) -> Tensor:
         """Negative log-likelihood of each target, in float32, of targets' shape."""
-        match_targets(g, targets)
+        match_targets(g, targets, self.in_features)
         h = self.context(g).reshape(-1, 1, self.embed_dim)
         log_pi = h.new_zeros(h.shape[:2], dtype=torch.promote_types(h.dtype, torch.float32))
         nll = mos_nll(h, log_pi, self.weight, self.bias, targets.reshape(-1), impl=self.impl)

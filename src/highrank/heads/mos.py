@@ -48,7 +48,7 @@ class MoSHead(nn.Module):
 
     def nll(self, g: Tensor, targets: Tensor) -> Tensor:
         """Negative log-likelihood of each target, in float32, of targets' shape; never builds (N, K, V)."""
-        match_targets(g, targets)
+        match_targets(g, targets, self.in_features)
         log_pi, h = self.mixture(g)
         nll = mos_nll(
             h.flatten(0, -3) if h.dim() > 2 else h[None],

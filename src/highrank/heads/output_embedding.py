@@ -21,6 +21,13 @@ def output_bias(vocab_size: int, bias: bool) -> nn.Parameter | None:
     return nn.Parameter(torch.zeros(vocab_size)) if bias else None
 
 
-def match_targets(g: Tensor, targets: Tensor) -> None:
+def in_weight_dtype(g: Tensor, weight: Tensor) -> Tensor:
+    """g of any float dtype, for a product with `weight`; autocast does that by itself where it is on."""
+    return g if torch.is_autocast_enabled(g.device.type) else g.to(weight.dtype)
+
+
+def match_targets(g: Tensor, targets: Tensor, in_features: int) -> None:
+    if g.shape[-1] != in_features:
+        raise ValueError(f"g must have in_features = {in_features} as its last size, got shape {tuple(g.shape)}")
     if g.shape[:-1] != targets.shape:
         raise ValueError(f"targets must have g's leading shape {tuple(g.shape[:-1])}, got {tuple(targets.shape)}")

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from highrank.heads.output_embedding import match_targets, output_bias, output_embedding
+from highrank.heads.output_embedding import in_weight_dtype, match_targets, output_bias, output_embedding
 from highrank.ops.mos_nll import Impl, mos_nll
 
 
@@ -37,7 +37,7 @@ class SoftmaxHead(nn.Module):
 
     def nll(self, g: Tensor, targets: Tensor) -> Tensor:
         """Negative log-likelihood of each target, in float32, of targets' shape."""
-        match_targets(g, targets)
+        match_targets(g, targets, self.in_features)
         h = g.reshape(-1, 1, self.in_features)
         log_pi = h.new_zeros(h.shape[:2], dtype=torch.promote_types(h.dtype, torch.float32))
         nll = mos_nll(h, log_pi, self.weight, self.bias, targets.reshape(-1), impl=self.impl)
@@ -45,7 +45,7 @@ class SoftmaxHead(nn.Module):
 
     def log_prob(self, g: Tensor) -> Tensor:
         """Log-probabilities of the whole vocabulary, (..., V)."""
-        logits = F.linear(g, self.weight, self.bias)
+        logits = F.linear(in_weight_dtype(g, self.weight), self.weight, self.bias)
         return torch.log_softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)), dim=-1)
 
     def extra_repr(self) -> str:

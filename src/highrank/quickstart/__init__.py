@@ -24,6 +24,7 @@ from highrank.training.provenance import provenance
 def quickstart(folder: Path, seed: int, out: Console) -> dict[str, Any]:
     """Run both parts, print tables, write report.json, figure.png and the trained runs into `folder`."""
     began = time.perf_counter()
+    spoken.check_folder(folder / "runs")
     out.print("[bold]1. A language we know[/]")
     out.print(
         f"   {known.N_CONTEXTS} contexts, {known.N_WORDS} words, every log-probability drawn at random: "

@@ -9,12 +9,15 @@ import torch
 
 from highrank.analysis.rank import log_prob_spectrum, numerical_rank
 from highrank.data.corpus import Corpus
+from highrank.errors import UserError
 from highrank.recipes import RECIPES
+from highrank.training.checkpoint import load_progress
 from highrank.training.loop import Listener, summarize, train
 from highrank.training.run import Run, load
 
 RECIPE_NAMES = ("pydoc-softmax", "pydoc-moc", "pydoc-mos")
 EPOCHS = 6
+MADE_BY = "quickstart"
 
 
 @dataclass(frozen=True)
@@ -33,12 +36,29 @@ class Trained:
     seconds: float
 
 
+def check_folder(folder: Path) -> None:
+    """Refuse to write over runs that an earlier quickstart did not make, or that were trained further since."""
+    for name in RECIPE_NAMES:
+        run = Run(folder / name)
+        if not run.folder.exists():
+            continue
+        try:
+            mine = run.info().get("made_by") == MADE_BY and load_progress(run.folder).epoch <= EPOCHS
+        except UserError:
+            mine = False
+        if not mine:
+            raise UserError(
+                f"{run.folder} holds something that quickstart did not make, or a run trained further since: "
+                "move it away or choose another --out."
+            )
+
+
 def train_spoken(corpus: Corpus, folder: Path, name: str, seed: int, listener: Listener) -> Trained:
     recipe = RECIPES[name]
     recipe = replace(recipe, train=replace(recipe.train, seed=seed))
     run, device = Run(folder / name), torch.device("cpu")
-    shutil.rmtree(run.folder, ignore_errors=True)  # an earlier quickstart's
-    outcome = train(recipe, corpus, run, device, max_epochs=EPOCHS, listener=listener)
+    shutil.rmtree(run.folder, ignore_errors=True)  # an earlier quickstart's: `check_folder` has looked
+    outcome = train(recipe, corpus, run, device, max_epochs=EPOCHS, listener=listener, made_by=MADE_BY)
     summary = summarize(run, corpus, device, outcome)
 
     model = load(run.folder).model.double()

@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 from highrank.errors import UserError, nearest
 
+PrecisionName = Literal["auto", "float32", "bfloat16", "mixed"]
+
 
 @dataclass(frozen=True)
 class DataSpec:
@@ -59,7 +61,7 @@ class TrainSpec:
     finetunes: int = 1  # how many finetuning stages follow
     finetune_max_epochs: int = 1000  # of each
     eval_batch_size: int = 10  # columns, for validation after each epoch
-    precision: Literal["auto", "float32", "bfloat16", "mixed"] = "auto"
+    precision: PrecisionName = "auto"
     # auto: mixed on an NVIDIA GPU, float32 elsewhere. mixed: float16 LSTM (cuDNN's persistent kernel), bfloat16 head.
 
 
@@ -107,8 +109,10 @@ def from_resolved(data: Any, where: str) -> Recipe:
     """The recipe in a run folder; a foreign or damaged one gets one sentence."""
     try:
         model = ModelSpec(**{**data["model"], "hidden_sizes": tuple(data["model"]["hidden_sizes"])})
-        return Recipe(data["name"], "", DataSpec(**data["data"]), model, TrainSpec(**data["train"]))
-    except (KeyError, TypeError) as error:
+        recipe = Recipe(data["name"], "", DataSpec(**data["data"]), model, TrainSpec(**data["train"]))
+        check(recipe)
+        return recipe
+    except (KeyError, TypeError, UserError) as error:
         raise UserError(f"{where} holds no recipe that this version of highrank understands ({error}).") from None
 
 
@@ -133,6 +137,12 @@ def override(recipe: Recipe, settings: list[str]) -> Recipe:
 def check(recipe: Recipe) -> None:
     """One sentence for values that no training can use."""
     m, t = recipe.model, recipe.train
+    for part in ("data", "model", "train"):
+        spec = getattr(recipe, part)
+        for name, hint in typing.get_type_hints(type(spec)).items():
+            if typing.get_origin(hint) is Literal and getattr(spec, name) not in typing.get_args(hint):
+                value = getattr(spec, name)
+                raise UserError(f'{part}.{name} cannot be "{value}"{nearest(str(value), typing.get_args(hint))}')
     for name in ("dropout_words", "dropout_input", "dropout_hidden", "dropout_output", "dropout_latent", "weight_drop"):
         if not 0 <= getattr(m, name) < 1:
             raise UserError(f"model.{name} must be at least 0 and below 1, got {getattr(m, name)}.")
@@ -141,7 +151,9 @@ def check(recipe: Recipe) -> None:
         f"train.{n}": getattr(t, n)
         for n in ("batch_size", "bptt", "clip", "eval_batch_size", "nonmono", "patience", "window_multiple")
     }
-    positive |= {"train.micro_batch_size": t.micro_batch_size or 1, "train.finetune_lr": t.finetune_lr or t.lr}
+    for name in ("micro_batch_size", "finetune_lr"):
+        if getattr(t, name) is not None:
+            positive[f"train.{name}"] = getattr(t, name)
     positive |= {f"model.hidden_sizes[{i}]": size for i, size in enumerate(m.hidden_sizes)}
     for key, value in positive.items():
         if not value > 0:
@@ -158,6 +170,8 @@ def check(recipe: Recipe) -> None:
     ):
         if not getattr(t, key) >= 0:
             raise UserError(f"train.{key} must not be negative, got {getattr(t, key)}.")
+    if t.seed >= 2**63:
+        raise UserError(f"train.seed must be below 2^63, got {t.seed}.")
     if not m.hidden_sizes:
         raise UserError("model.hidden_sizes needs at least one size, for example --set model.hidden_sizes=960,620.")
     if m.head == "softmax" and m.tied and m.hidden_sizes[-1] != m.embed_dim:

@@ -6,6 +6,7 @@ names them, is replaced in one step. So at every moment checkpoint.json belongs 
 whenever the process dies.
 """
 
+import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from highrank.files import read_json, read_tensors, write_json, write_tensors
 from highrank.ops.lstm import State
 
 FORMAT = 1
+OURS = re.compile(r"checkpoint-\d+-\d+\.safetensors|\.(checkpoint|model|summary)[-.\w]*\.\d+\.tmp")
 
 
 @dataclass
@@ -73,8 +75,8 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
             "progress": asdict(checkpoint.progress),
         },
     )
-    for old in folder.glob("checkpoint-*.safetensors"):
-        if old.name != name:
+    for old in folder.iterdir():  # earlier checkpoints, and what a kill in the middle of a write left behind
+        if old.name != name and OURS.fullmatch(old.name):
             old.unlink(missing_ok=True)
 
 

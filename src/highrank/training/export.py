@@ -4,11 +4,10 @@
     run.json                recipe, corpus, provenance;  vocabulary.json: the words
     shard-00001.safetensors, ...   each at most the size asked for; a tensor too large for one is split by rows
 
-An export holds the current weights and, once averaging is on, their averages, with hidden states and generators, in
-the dtype asked for. `averages_only` keeps the averages alone (the weights before averaging is on): a quarter of a
-float32 checkpoint in float16. Training then goes on from the averages themselves, as finetuning does.
-
-Half-precision rounding changes a weight by at most one part in 2,048; `import_run` gives float32 back.
+An export holds the current weights and, once averaging is on, their averages and the best weights if they are others,
+with hidden states and generators, in the dtype asked for. `averages_only` keeps the best weights alone, which are
+averages once averaging is on: a quarter of a float32 checkpoint in float16. Training then goes on from them, with
+averages that start anew, as finetuning does. `import_run` gives float32 back.
 """
 
 import math
@@ -35,11 +34,14 @@ def export_run(run: Run, folder: Path, dtype: torch.dtype, max_shard_bytes: int,
     if folder.exists() and any(folder.iterdir()):
         raise UserError(f"{folder} is not empty: choose another folder for the export.")
     saved = checkpoints.load(run.folder)
-    tensors = {f"weights/{name}": t for name, t in saved.weights.items()}
-    if averages_only and saved.averages is not None:
-        tensors = {f"weights/{name}": t for name, t in saved.averages.items()}
-    elif saved.averages is not None:
-        tensors |= {f"averages/{name}": t for name, t in saved.averages.items()}
+    best = read_tensors(run.model_file, "trained model") if run.model_file.exists() else saved.weights
+    if averages_only:
+        tensors = {f"weights/{name}": t for name, t in best.items()}
+    else:
+        tensors = {f"weights/{name}": t for name, t in saved.weights.items()}
+        tensors |= {f"averages/{name}": t for name, t in (saved.averages or {}).items()}
+        if saved.progress.best_epoch != saved.progress.epoch or saved.progress.row:
+            tensors |= {f"best/{name}": t for name, t in best.items()}
     tensors = {name: t.to(dtype) for name, t in tensors.items()}
     if not averages_only:
         tensors |= checkpoints.hidden_tensors(saved.hidden)
@@ -76,34 +78,35 @@ def import_run(folder: Path, run: Run) -> Progress:
     if not isinstance(index, dict) or index.get("format") != FORMAT:
         raise UserError(f"{folder / 'index.json'} is not an export that this version of highrank wrote.")
     try:
-        saved = _checkpoint(folder, index)
+        saved, best = _checkpoint(folder, index)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise UserError(f"the export in {folder} is damaged or incomplete ({error}): copy it again.") from None
     source = Run(folder)
     model = build_model(source.recipe(), len(source.words()))
-    copy_weights(model, saved.averages or saved.weights, folder)  # names and shapes must fit
+    copy_weights(model, best, folder)  # names and shapes must fit
 
     for name in COPIED:
         write_json(run.folder / name, read_json(folder / name, name))
     run.metrics_file.touch()
     checkpoints.save(run.folder, saved)
-    run.save_model(saved.averages or saved.weights, {"epoch": saved.progress.epoch, "imported": True})
+    run.save_model(best, {"epoch": saved.progress.epoch, "imported": True})
     return saved.progress
 
 
-def _checkpoint(folder: Path, index: dict[str, Any]) -> Checkpoint:
+def _checkpoint(folder: Path, index: dict[str, Any]) -> tuple[Checkpoint, dict[str, Tensor]]:
+    """The checkpoint in an export, and the best weights."""
     shards = {name for names in index["tensors"].values() for name in names}
     loaded = {name: read_tensors(folder / name, "export shard") for name in sorted(shards)}
     tensors = {name: torch.cat([loaded[shard][name] for shard in names]) for name, names in index["tensors"].items()}
-    weights = {name: t.float() for name, t in checkpoints.under("weights/", tensors).items()}
-    averages = {name: t.float() for name, t in checkpoints.under("averages/", tensors).items()}
+    parts = {part: checkpoints.under(f"{part}/", tensors) for part in ("weights", "averages", "best")}
+    weights, averages, best = ({name: t.float() for name, t in part.items()} for part in parts.values())
+    best = best or averages or weights
     progress = Progress(**index["progress"])
-    # The file of metrics stays behind, and so does the best model's loss: the next epoch sets it anew.
-    progress.metrics_bytes, progress.best_valid = 0, None
+    progress.metrics_bytes = 0  # the file of metrics stays behind
     if index["averages_only"]:
         progress.row, progress.loss_sum, progress.loss_tokens = 0, 0.0, 0
         averages = {name: t.clone() for name, t in weights.items()} if index["averaging"] else {}
-    return Checkpoint(
+    checkpoint = Checkpoint(
         progress=progress,
         weights=weights,
         averages=averages or None,
@@ -113,6 +116,7 @@ def _checkpoint(folder: Path, index: dict[str, Any]) -> Checkpoint:
         torch_rng=tensors["rng/torch"] if "rng/torch" in tensors else torch.get_rng_state(),
         cuda_rng=None,
     )
+    return checkpoint, best
 
 
 def _shards(tensors: dict[str, Tensor], most: int) -> Iterator[dict[str, Tensor]]:

@@ -4,8 +4,8 @@ Stage 0 trains with SGD until the non-monotone rule turns averaging on (`nt_asgd
 goes on with averaging. Stages 1, 2, ... finetune: they start from the best weights so far and average from their first
 step. Any averaged stage ends by the same rule with `train.patience`, or after its most epochs.
 
-    # differs from the paper's code: there, stage 0 always runs its 1000 epochs. The stop rule never fires while the
-    # averaged validation loss still falls.
+    # differs from the paper's code: there, stage 0 always runs its 1000 epochs, and finetuning stops by the rule with
+    # 5 epochs instead of `train.patience`. The rule never fires while the averaged validation loss still falls.
 
 An epoch visits windows of random length over the columns; each window is one update (`step.py`) with learning rate
 lr * length / bptt. Everything that decides what comes next is in `Training`, and `checkpoint()` captures all of it.
@@ -35,7 +35,7 @@ from highrank.training.graph import GraphedStep
 from highrank.training.metrics import Metrics
 from highrank.training.nt_asgd import NTASGD, is_worse
 from highrank.training.run import Run, build_model, copy_weights, load
-from highrank.training.step import Step
+from highrank.training.step import Precision, Step
 
 MAX_SKIPPED_IN_A_ROW = 20
 METRICS_EVERY_SECONDS = 10.0
@@ -114,7 +114,8 @@ class Training:
     def validate(self) -> float:
         with self.optimizer.averaged_weights():
             valid, columns = self.corpus.splits["valid"], self.recipe.train.eval_batch_size
-            return evaluate(self.model, valid, columns, score=self.step.score).nll
+            nll = evaluate(self.model, valid, columns, score=self.step.score).nll
+        return nll if math.isfinite(nll) else math.inf  # nothing compares with NaN
 
     def end_epoch(self, valid: float) -> None:
         """Keep the best weights; decide on averaging, the end of the stage and the end of the run."""
@@ -181,6 +182,7 @@ class Training:
         copy_weights(self.model, saved.weights, where)
         self.optimizer.n_averaged.fill_(saved.n_averaged)
         self.progress = saved.progress
+        self.step.skipped_in_a_row = saved.progress.skipped_in_a_row
         if saved.hidden:  # an export may leave it out
             self.step.load_hidden(saved.hidden)
         self.rng = checkpoints.generator(saved.window_rng)
@@ -201,6 +203,7 @@ def train(
     time_budget: float | None = None,
     checkpoint_every: float = 120.0,
     graphs: bool = True,
+    made_by: str = "train",
     listener: Listener | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Outcome:
@@ -210,10 +213,27 @@ def train(
     """
     listener = listener or Silent()
     if not resume:
-        run.create(recipe, corpus, device, data_dir)
+        precision = Precision.name_of(recipe.train.precision, device)
+        recipe = replace(recipe, train=replace(recipe.train, precision=precision))
     training = Training(recipe, corpus, run, device, graphs=graphs)
-    if resume and (run.folder / "checkpoint.json").exists():
-        training.restore(checkpoints.load(run.folder))
+    if not resume:
+        run.create(recipe, corpus, device, data_dir, made_by)
+    with run.locked():
+        return _train(training, resume, max_epochs, time_budget, checkpoint_every, listener, should_stop)
+
+
+def _train(
+    training: Training,
+    resume: bool,
+    max_epochs: int | None,
+    time_budget: float | None,
+    checkpoint_every: float,
+    listener: Listener,
+    should_stop: Callable[[], bool],
+) -> Outcome:
+    run = training.run
+    if resume:
+        _restore(training)
     progress = training.progress
     metrics = Metrics(run.folder, progress.metrics_bytes, progress.step)
     clock = _Clock(progress, checkpoint_every)
@@ -226,6 +246,8 @@ def train(
         checkpoints.save(run.folder, training.checkpoint())
         clock.saved()
 
+    if not (run.folder / "checkpoint.json").exists():
+        save()  # from here on, a run without a checkpoint is a damaged one
     outcome: Outcome = "finished"
     try:
         while not progress.finished:
@@ -239,6 +261,19 @@ def train(
     finally:
         metrics.close()
     return outcome
+
+
+def _restore(training: Training) -> None:
+    run = training.run
+    if not (run.folder / "checkpoint.json").exists():
+        if run.model_file.exists():
+            raise UserError(f"{run.folder} has lost its checkpoint.json: restore it, or start a new run.")
+        return  # killed before its first checkpoint: from the beginning
+    saved = checkpoints.load(run.folder)
+    try:
+        training.restore(saved)
+    except (ValueError, TypeError, KeyError, RuntimeError) as error:
+        raise UserError(f"the checkpoint in {run.folder} is damaged ({error}); restore it or start anew.") from None
 
 
 def _epoch(

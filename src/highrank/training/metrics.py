@@ -16,7 +16,7 @@ class Metrics:
         path = folder / "metrics.jsonl"
         try:
             self._file = open(path, "ab")  # noqa: SIM115 (open as long as the run)
-            self._file.truncate(keep_bytes)
+            self._file.truncate(min(keep_bytes, path.stat().st_size))
         except OSError as error:
             raise UserError(f"cannot write {path}: {error.strerror or error}.") from error
         self._board = _tensorboard(folder / "tensorboard", step)

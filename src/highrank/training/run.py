@@ -8,8 +8,10 @@ metrics.jsonl        one line an epoch, and one every few seconds within it
 summary.json         perplexities, once the run has ended or paused
 """
 
+import contextlib
 import dataclasses
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,7 +45,9 @@ class Run:
     def exists(self) -> bool:
         return (self.folder / "run.json").exists()
 
-    def create(self, recipe: Recipe, corpus: Corpus, device: torch.device, data_dir: Path | None) -> None:
+    def create(self, recipe: Recipe, corpus: Corpus, device: torch.device, data_dir: Path | None, made_by: str) -> None:
+        if self.folder.exists() and any(self.folder.iterdir()):
+            raise UserError(f"{self.folder} is not empty and holds no run: choose another --out.")
         write_json(self.folder / "vocabulary.json", corpus.words)
         write_json(
             self.folder / "run.json",
@@ -52,6 +56,7 @@ class Run:
                 "corpus_fingerprint": corpus.fingerprint,
                 "corpus_level": corpus.level,
                 "data_dir": str(data_dir.resolve()) if data_dir else None,
+                "made_by": made_by,
                 "provenance": provenance(device),
             },
         )
@@ -82,7 +87,27 @@ class Run:
         copy_weights(model, read_tensors(self.model_file, "trained model"), self.model_file)
 
     def summary(self) -> dict[str, Any] | None:
-        return read_json(self.summary_file, "summary") if self.summary_file.exists() else None
+        if not self.summary_file.exists():
+            return None
+        summary = read_json(self.summary_file, "summary")
+        if not isinstance(summary, dict) or not {"epochs", "valid_ppl", "test_ppl"} <= summary.keys():
+            raise UserError(f"{self.summary_file} is not a summary of a run.")
+        return summary
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """One process at a time trains in a folder; where the system has no such locks, nobody is kept out."""
+        try:
+            import fcntl
+        except ImportError:
+            yield
+            return
+        with open(self.folder / ".lock", "w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise UserError(f"another process is training in {self.folder}: wait for it or stop it.") from None
+            yield
 
 
 def copy_weights(model: LanguageModel, tensors: dict[str, torch.Tensor], where: Path) -> None:

@@ -18,7 +18,7 @@ from torch import Tensor
 from highrank.models.awd_lstm import Hidden
 from highrank.models.language_model import LanguageModel
 from highrank.ops.lstm import State
-from highrank.recipes.recipe import TrainSpec
+from highrank.recipes.recipe import PrecisionName, TrainSpec
 from highrank.training.nt_asgd import NTASGD
 
 MIXED_LOSS_SCALE = 1024.0  # lifts float16 gradients of a mean over a thousand tokens out of underflow
@@ -31,10 +31,14 @@ class Precision(NamedTuple):
     head: torch.dtype | None
     loss_scale: float = 1.0
 
+    @staticmethod
+    def name_of(name: PrecisionName, device: torch.device) -> PrecisionName:
+        """What "auto" means on a device."""
+        return name if name != "auto" else "mixed" if device.type == "cuda" else "float32"
+
     @classmethod
-    def of(cls, name: str, device: torch.device) -> "Precision":
-        if name == "auto":
-            name = "mixed" if device.type == "cuda" else "float32"
+    def of(cls, name: PrecisionName, device: torch.device) -> "Precision":
+        name = cls.name_of(name, device)
         if name == "mixed" and device.type != "cuda":
             name = "bfloat16"  # float16 on a CPU buys nothing
         if name == "mixed":
@@ -79,6 +83,14 @@ class Step:
             for (h, c), (new_h, new_c) in zip(mine, theirs, strict=True):
                 h.copy_(new_h)
                 c.copy_(new_c)
+
+    @property
+    def skipped_in_a_row(self) -> int:
+        return int(self._totals[3].item())
+
+    @skipped_in_a_row.setter
+    def skipped_in_a_row(self, count: int) -> None:
+        self._totals[3] = count
 
     def read(self) -> Totals:
         """Totals since the last read; waits for the device."""
