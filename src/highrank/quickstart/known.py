@@ -17,7 +17,7 @@ from highrank.heads import MoCHead, MoSHead, SoftmaxHead
 
 N_CONTEXTS, N_WORDS, SCALE = 256, 64, 1.5
 EMBED_DIM, N_COMPONENTS, CONTEXT_DIM = 8, 8, 32
-STEPS, LR = 1200, 0.02
+STEPS, LR = 900, 0.02
 
 
 @dataclass(frozen=True)
