@@ -8,8 +8,9 @@ Shapes: g (..., in_features), pi (..., K), h (..., K, D).
 import torch
 from torch import Tensor, nn
 
-from highrank.heads.output_embedding import in_weight_dtype
+from highrank.heads.output_embedding import in_weight_dtype, output_bias, output_embedding
 from highrank.ops.dropout import variational_dropout
+from highrank.ops.mos_nll import Impl
 
 
 class MixtureComponents(nn.Module):
@@ -33,3 +34,33 @@ class MixtureComponents(nn.Module):
         if self.training:
             h = variational_dropout(h, self.dropout)
         return log_pi, h.unflatten(-1, (self.n_components, self.embed_dim))
+
+
+class MixtureHead(nn.Module):
+    """What MoC and MoS have in common: all of their parameters. They differ in where they take the mixture."""
+
+    def __init__(
+        self,
+        in_features: int,
+        embed_dim: int,
+        vocab_size: int,
+        n_components: int,
+        *,
+        dropout: float = 0.0,
+        bias: bool = True,
+        weight: nn.Parameter | None = None,
+        impl: Impl = "auto",
+    ) -> None:
+        super().__init__()
+        self.in_features, self.embed_dim, self.vocab_size, self.impl = in_features, embed_dim, vocab_size, impl
+        self.mixture = MixtureComponents(in_features, embed_dim, n_components, dropout)
+        self.weight = output_embedding(vocab_size, embed_dim, weight)
+        self.bias = output_bias(vocab_size, bias)
+
+    def components(self, g: Tensor) -> tuple[Tensor, Tensor]:
+        """Mixture weights pi (..., K) and context vectors h (..., K, D)."""
+        log_pi, h = self.mixture(g)
+        return log_pi.exp(), h
+
+    def extra_repr(self) -> str:
+        return f"vocab_size={self.vocab_size}, bias={self.bias is not None}"

@@ -7,43 +7,20 @@ Shapes: g (..., in_features), pi (..., K), h (..., K, D), targets (...), V words
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from highrank.heads.components import MixtureComponents
-from highrank.heads.output_embedding import match_targets, output_bias, output_embedding
-from highrank.ops.mos_nll import Impl, mos_nll
+from highrank.heads.components import MixtureHead
+from highrank.heads.output_embedding import match_targets
+from highrank.ops.mos_nll import mos_nll
 
 
-class MoCHead(nn.Module):
+class MoCHead(MixtureHead):
     """The same parameters as `MoSHead`, mixed in feature space: the paper's low-rank control.
 
     >>> head = MoCHead(in_features=620, embed_dim=280, vocab_size=10_000, n_components=15, dropout=0.29)
     >>> head.log_prob(torch.randn(5, 620)).shape
     torch.Size([5, 10000])
     """
-
-    def __init__(
-        self,
-        in_features: int,
-        embed_dim: int,
-        vocab_size: int,
-        n_components: int,
-        *,
-        dropout: float = 0.0,
-        bias: bool = True,
-        weight: nn.Parameter | None = None,
-        impl: Impl = "auto",
-    ) -> None:
-        super().__init__()
-        self.in_features, self.embed_dim, self.vocab_size, self.impl = in_features, embed_dim, vocab_size, impl
-        self.mixture = MixtureComponents(in_features, embed_dim, n_components, dropout)
-        self.weight = output_embedding(vocab_size, embed_dim, weight)
-        self.bias = output_bias(vocab_size, bias)
-
-    def components(self, g: Tensor) -> tuple[Tensor, Tensor]:
-        """Mixture weights pi (..., K) and context vectors h (..., K, D)."""
-        log_pi, h = self.mixture(g)
-        return log_pi.exp(), h
 
     def context(self, g: Tensor) -> Tensor:
         """The one context vector sum_k pi_k h_k, (..., D)."""
@@ -62,6 +39,3 @@ class MoCHead(nn.Module):
         """Log-probabilities of the whole vocabulary, (..., V)."""
         logits = F.linear(self.context(g), self.weight, self.bias)
         return torch.log_softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)), dim=-1)
-
-    def extra_repr(self) -> str:
-        return f"vocab_size={self.vocab_size}, bias={self.bias is not None}"

@@ -7,14 +7,14 @@ Shapes: g (..., in_features), pi (..., K), h (..., K, D), targets (...), V words
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from highrank.heads.components import MixtureComponents
-from highrank.heads.output_embedding import match_targets, output_bias, output_embedding
-from highrank.ops.mos_nll import Impl, mos_nll
+from highrank.heads.components import MixtureHead
+from highrank.heads.output_embedding import match_targets
+from highrank.ops.mos_nll import mos_nll
 
 
-class MoSHead(nn.Module):
+class MoSHead(MixtureHead):
     """K softmaxes over one word embedding, weighed by a prior; log p is not low-rank in D any more.
 
     >>> head = MoSHead(in_features=620, embed_dim=280, vocab_size=10_000, n_components=15, dropout=0.29)
@@ -22,29 +22,6 @@ class MoSHead(nn.Module):
     >>> pi.shape, h.shape
     (torch.Size([5, 15]), torch.Size([5, 15, 280]))
     """
-
-    def __init__(
-        self,
-        in_features: int,
-        embed_dim: int,
-        vocab_size: int,
-        n_components: int,
-        *,
-        dropout: float = 0.0,
-        bias: bool = True,
-        weight: nn.Parameter | None = None,
-        impl: Impl = "auto",
-    ) -> None:
-        super().__init__()
-        self.in_features, self.embed_dim, self.vocab_size, self.impl = in_features, embed_dim, vocab_size, impl
-        self.mixture = MixtureComponents(in_features, embed_dim, n_components, dropout)
-        self.weight = output_embedding(vocab_size, embed_dim, weight)
-        self.bias = output_bias(vocab_size, bias)
-
-    def components(self, g: Tensor) -> tuple[Tensor, Tensor]:
-        """Mixture weights pi (..., K) and context vectors h (..., K, D)."""
-        log_pi, h = self.mixture(g)
-        return log_pi.exp(), h
 
     def nll(self, g: Tensor, targets: Tensor) -> Tensor:
         """Negative log-likelihood of each target, in float32, of targets' shape; never builds (N, K, V)."""
@@ -70,6 +47,3 @@ class MoSHead(nn.Module):
             total = log_p if total is None else torch.logaddexp(total, log_p)
         assert total is not None  # n_components >= 1
         return total
-
-    def extra_repr(self) -> str:
-        return f"vocab_size={self.vocab_size}, bias={self.bias is not None}"

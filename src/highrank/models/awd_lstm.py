@@ -11,10 +11,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from highrank.heads.output_embedding import INIT_RANGE
 from highrank.ops.dropout import embedding_dropout, variational_dropout, weight_dropout
 from highrank.ops.lstm import State, lstm
-
-INIT_RANGE = 0.1  # of the embedding, as in the released code
 
 
 class Hidden(NamedTuple):

@@ -16,9 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from highrank.ops import HALF
+
 State = tuple[Tensor, Tensor]  # h and c, (B, H) each
 
-HALF = (torch.float16, torch.bfloat16)
 SIZE_MULTIPLE, BATCH_MULTIPLE = 128, 8
 
 

@@ -10,11 +10,10 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from highrank.ops import HALF
 from highrank.ops.mos_nll import chunked, reference
 
 Impl = Literal["auto", "reference", "chunked", "triton"]
-
-HALF = (torch.float16, torch.bfloat16)
 
 
 def mos_nll(

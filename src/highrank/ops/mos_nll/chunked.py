@@ -19,6 +19,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from highrank.ops import HALF
+
 # How many bytes of logits may exist at once. On a CPU a slab that stays near the cache is also the fastest; a GPU
 # wants more rows a launch. Both were chosen with benchmarks/mos_nll.py.
 CPU_SLAB_BYTES = 24 * 2**20
@@ -37,7 +39,7 @@ def mos_nll(
 ) -> Tensor:
     """(N, K, D), (N, K), (V, D), (V,) or None, (N,) -> (N,). Matrix products run in `compute_dtype`."""
     compute_dtype = compute_dtype or h.dtype
-    if h.device.type == "cpu" and compute_dtype in (torch.float16, torch.bfloat16):
+    if h.device.type == "cpu" and compute_dtype in HALF:
         compute_dtype = torch.float32  # half-precision products are slow on most CPUs, and less exact
     slab_bytes = slab_bytes or (CUDA_SLAB_BYTES if h.device.type == "cuda" else CPU_SLAB_BYTES)
     return _MosNLL.apply(h, log_pi, weight, bias, targets, compute_dtype, slab_bytes)
