@@ -112,8 +112,21 @@ def test_dynamic_evaluation_changes_no_file_of_the_run(place, trained):
     assert result["perplexity"] != plain["perplexity"]
     assert result["tokens"] == plain["tokens"]
     assert before == {p.name: p.read_bytes() for p in trained.iterdir() if p.is_file()}
-    assert "add --dynamic" in fails("evaluate", "run", "--lr", 1, cwd=place)
+    assert "belong to --dynamic: add it" in fails("evaluate", "run", "--lr", 1, cwd=place)
+    assert "--lambda belongs to" in fails("evaluate", "run", "--lambda", 1, cwd=place)
     assert "--lambda must be positive" in fails("evaluate", "run", "--dynamic", "--lambda", 0, cwd=place)
+
+
+def test_cache_evaluation(place, trained):
+    plain = json.loads(highrank("evaluate", "run", "--json", cwd=place).stdout)
+    result = json.loads(highrank("evaluate", "run", "--cache", "--window", 50, "--json", cwd=place).stdout)
+    assert result["cache"] == {"window": 50, "theta": 1.0, "lamb": 0.1}
+    assert result["tokens"] == plain["tokens"]
+    assert result["perplexity"] != plain["perplexity"]
+    assert "with a cache" in highrank("evaluate", "run", "--cache", cwd=place).stdout
+    assert "choose one" in fails("evaluate", "run", "--cache", "--dynamic", cwd=place)
+    assert "must be below 1" in fails("evaluate", "run", "--cache", "--lambda", 1.5, cwd=place)
+    assert "belong to --cache" in fails("evaluate", "run", "--window", 5, cwd=place)
 
 
 def test_export_and_import(place, trained):

@@ -20,7 +20,12 @@ def evaluate(
     batch_size: Annotated[int, typer.Option(min=1, help="Columns; 1 carries the state through the whole stream.")] = 1,
     dynamic: Annotated[bool, typer.Option("--dynamic", help="Let a copy of the model adapt to what it reads.")] = False,
     lr: Annotated[float | None, typer.Option(min=0.0, help="Dynamic evaluation: learning rate.")] = None,
-    lamb: Annotated[float | None, typer.Option("--lambda", help="Dynamic evaluation: pull towards the start.")] = None,
+    cache: Annotated[bool, typer.Option("--cache", help="Mix in a cache of recent words (Grave et al.).")] = False,
+    lamb: Annotated[
+        float | None, typer.Option("--lambda", help="Dynamic: pull towards the start. Cache: its share.")
+    ] = None,
+    window: Annotated[int | None, typer.Option(min=1, help="Cache: how many words it remembers.")] = None,
+    theta: Annotated[float | None, typer.Option(min=0.0, help="Cache: sharpness of its attention.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="Dynamic evaluation: added to the gradients' size.")] = None,
     segment: Annotated[int | None, typer.Option(min=1, help="Dynamic evaluation: words between updates.")] = None,
     data_dir: DataDir = None,
@@ -29,24 +34,35 @@ def evaluate(
 ) -> None:
     """Exact perplexity of a run's best weights: every token but the first, predicted once.
 
-    With --dynamic, after Krause et al. 2017; settings default to the paper's for the run's corpus.
+    With --dynamic, after Krause et al. 2017, or --cache, after Grave et al. 2016; settings default to the published
+    ones for the run's corpus.
     """
     from rich.progress import Progress
 
     from highrank.data.corpus import cache_folder
+    from highrank.evaluation.cache import cache_evaluate
     from highrank.evaluation.dynamic import cached_statistics, dynamic_evaluate
     from highrank.evaluation.perplexity import evaluate as evaluate_stream
-    from highrank.recipes import dynamic_settings
+    from highrank.recipes import cache_settings, dynamic_settings
     from highrank.training.run import Run
 
     if split not in ("train", "valid", "test"):
         raise UserError(f'there is no split "{split}": choose valid, test or train.')
     if lamb is not None and not lamb > 0:
         raise UserError(f"--lambda must be positive, got {lamb}.")
-    named = {"lr": lr, "lamb": lamb, "epsilon": epsilon, "segment": segment}
+    if dynamic and cache:
+        raise UserError("--dynamic and --cache are two ways to adapt: choose one.")
+    of_dynamic = {"lr": lr, "epsilon": epsilon, "segment": segment}
+    of_cache = {"window": window, "theta": theta}
+    for flag, on, options in (("--dynamic", dynamic, of_dynamic), ("--cache", cache, of_cache)):
+        if not on and any(value is not None for value in options.values()):
+            raise UserError(f"--{' and --'.join(options)} belong to {flag}: add it.")
+    if lamb is not None and not (dynamic or cache):
+        raise UserError("--lambda belongs to --dynamic or --cache: add one of them.")
+    if cache and lamb is not None and lamb >= 1:
+        raise UserError(f"--lambda must be below 1 for a cache, got {lamb}.")
+    named = {**(of_dynamic if dynamic else of_cache), "lamb": lamb}
     given: dict[str, Any] = {key: value for key, value in named.items() if value is not None}
-    if given and not dynamic:
-        raise UserError("--lr, --lambda, --epsilon and --segment belong to dynamic evaluation: add --dynamic.")
     where = find_device(device)
     loaded = highrank.load(run, where)
     corpus = _run_corpus(run, data_dir)
@@ -70,13 +86,17 @@ def evaluate(
             )
             result = dynamic_evaluate(loaded.model, ids, statistics, settings, progress(f"evaluating {split}"))
             row |= {"batch_size": 1, "dynamic": dataclasses.asdict(settings)}
+        elif cache:
+            how_cached = dataclasses.replace(cache_settings(loaded.recipe.data.corpus), **given)
+            result = cache_evaluate(loaded.model, ids, how_cached, on_progress=progress(f"evaluating {split}"))
+            row |= {"batch_size": 1, "cache": dataclasses.asdict(how_cached)}
         else:
             result = evaluate_stream(loaded.model, ids, batch_size, on_progress=progress(f"evaluating {split}"))
     row |= {"tokens": result.tokens, "nll": result.nll, "perplexity": result.perplexity}
     if as_json:
         print_json(row)
         return
-    how = "dynamic evaluation, " if dynamic else ""
+    how = "dynamic evaluation, " if dynamic else "with a cache, " if cache else ""
     out.print(
         f"{run}: {split} perplexity {result.perplexity:.2f} "
         f"({how}{result.nll:.4f} nats a token, {result.tokens:,} tokens predicted)",

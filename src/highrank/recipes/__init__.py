@@ -2,7 +2,16 @@
 
 from highrank.errors import UserError, nearest
 from highrank.recipes import penn, pydoc, wikitext2
-from highrank.recipes.recipe import DataSpec, DynamicSettings, ModelSpec, PaperResult, Recipe, TrainSpec, override
+from highrank.recipes.recipe import (
+    CacheSettings,
+    DataSpec,
+    DynamicSettings,
+    ModelSpec,
+    PaperResult,
+    Recipe,
+    TrainSpec,
+    override,
+)
 
 __all__ = [
     "RECIPES",
@@ -11,6 +20,7 @@ __all__ = [
     "PaperResult",
     "Recipe",
     "TrainSpec",
+    "cache_settings",
     "dynamic_settings",
     "get_recipe",
     "override",
@@ -23,6 +33,11 @@ def get_recipe(name: str) -> Recipe:
     if name not in RECIPES:
         raise UserError(f'there is no recipe called "{name}"{nearest(name, RECIPES)}')
     return RECIPES[name]
+
+
+def cache_settings(corpus: str) -> CacheSettings:
+    """Merity et al.'s settings of the continuous cache for a corpus; those of Penn Treebank for any other."""
+    return wikitext2.CACHE if corpus == "wikitext-2" else penn.CACHE
 
 
 def dynamic_settings(corpus: str) -> DynamicSettings:

@@ -9,7 +9,7 @@ commands, which produced the published numbers (github.com/zihangdai/mos).
 
 from dataclasses import replace
 
-from highrank.recipes.recipe import DataSpec, DynamicSettings, ModelSpec, PaperResult, Recipe, TrainSpec
+from highrank.recipes.recipe import CacheSettings, DataSpec, DynamicSettings, ModelSpec, PaperResult, Recipe, TrainSpec
 
 # 21,500,620 parameters: embedding 10,000 x 280 (tied) + output bias 10,000
 # + LSTMs 4 x (960 x (280 + 960) + 2 x 960) + 4 x (960 x (960 + 960) + 2 x 960) + 4 x (620 x (960 + 620) + 2 x 620)
@@ -76,6 +76,7 @@ PTB_SOFTMAX_MOS_HPARAMS = replace(
     paper=(PaperResult(78.86, 74.86, "table 5"),),
 )
 
+CACHE = CacheSettings(window=500, theta=1.0, lamb=0.1)  # Merity et al.'s released command
 DYNAMIC = DynamicSettings(lr=0.002, lamb=0.075, epsilon=0.001)
 
 RECIPES = (PTB_SOFTMAX, PTB_MOC, PTB_MOS, PTB_SOFTMAX_MOS_HPARAMS)

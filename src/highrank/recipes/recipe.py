@@ -77,6 +77,15 @@ class DynamicSettings:
 
 
 @dataclass(frozen=True)
+class CacheSettings:
+    """Of the continuous cache (`highrank.evaluation.cache`); the defaults are Merity et al.'s for Penn Treebank."""
+
+    window: int = 500
+    theta: float = 1.0
+    lamb: float = 0.1
+
+
+@dataclass(frozen=True)
 class PaperResult:
     """Perplexities that the paper prints for a recipe; only for showing beside ours."""
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from highrank.recipes.recipe import DataSpec, DynamicSettings, ModelSpec, PaperResult, Recipe, TrainSpec
+from highrank.recipes.recipe import CacheSettings, DataSpec, DynamicSettings, ModelSpec, PaperResult, Recipe, TrainSpec
 
 # 34,909,528 parameters: embedding 33,278 x 300 (tied) + output bias + LSTMs 300-1150-1150-650
 # + latent 650 x 4,500 + 4,500 + prior 650 x 15.
@@ -69,6 +69,7 @@ WT2_SOFTMAX_MOS_HPARAMS = replace(
     paper=(PaperResult(72.73, 69.18, "table 5"),),
 )
 
+CACHE = CacheSettings(window=3785, theta=0.662, lamb=0.1279)  # Merity et al.'s released command
 DYNAMIC = DynamicSettings(lr=0.002, lamb=0.02, epsilon=0.002)
 
 RECIPES = (WT2_SOFTMAX, WT2_MOC, WT2_MOS, WT2_SOFTMAX_MOS_HPARAMS)

@@ -1,0 +1,56 @@
+"""The continuous cache against a slow transcription of its formulas."""
+
+import math
+
+import pytest
+import torch
+
+from highrank.evaluation.cache import cache_evaluate
+from highrank.evaluation.perplexity import evaluate
+from highrank.models import LanguageModel
+from highrank.recipes.recipe import CacheSettings
+
+V = 12
+
+
+def make(head):
+    torch.manual_seed(2)
+    return LanguageModel(V, head=head, embed_dim=6, hidden_sizes=(8, 6), n_components=3).double().eval()
+
+
+def transcription(model, ids, s):
+    """One step at a time, one word of the vocabulary at a time."""
+    with torch.no_grad():
+        hidden = model.backbone(ids[:-1, None], model.initial_state(1))
+        p_model = model.head.log_prob(hidden.g)[:, 0].exp()
+    h, total = hidden.raw[:, 0], 0.0
+    for t in range(len(ids) - 1):
+        past = range(max(0, t - s.window), t)
+        p = p_model[t]
+        if len(past):
+            weights = {
+                w: sum(math.exp(s.theta * float(h[t] @ h[i])) for i in past if ids[i + 1] == w) for w in range(V)
+            }
+            cache = torch.tensor([weights[w] / sum(weights.values()) for w in range(V)], dtype=p.dtype)
+            p = (1 - s.lamb) * p + s.lamb * cache
+        total -= math.log(p[ids[t + 1]])
+    return total / (len(ids) - 1)
+
+
+@pytest.mark.parametrize("head", ["softmax", "moc", "mos"])
+@pytest.mark.parametrize("block", [1, 7, 500])
+def test_equals_the_formulas(head, block):
+    ids, settings = torch.randint(V, (40,)), CacheSettings(window=9, theta=2.0, lamb=0.3)
+    result = cache_evaluate(make(head), ids, settings, block=block)
+    assert result.tokens == 39
+    assert math.isclose(result.nll, transcription(make(head), ids, settings), rel_tol=1e-9)
+
+
+def test_no_share_is_plain_evaluation():
+    ids, model = torch.randint(V, (40,)), make("mos")
+    assert math.isclose(cache_evaluate(model, ids, CacheSettings(lamb=0.0)).nll, evaluate(model, ids).nll, rel_tol=1e-9)
+
+
+def test_repetition_is_remembered():
+    ids, model = torch.tensor([3, 7, 1, 9] * 40), make("mos")
+    assert cache_evaluate(model, ids, CacheSettings(theta=50.0, lamb=0.5)).nll < evaluate(model, ids).nll - 0.5
