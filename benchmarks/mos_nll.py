@@ -9,7 +9,6 @@ Peers that are not installed are left out. Writes a CSV (--csv) with machine, ve
 """
 
 import argparse
-import csv
 import importlib.util
 import statistics
 import subprocess
@@ -22,10 +21,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from highrank.files import replacing
 from highrank.ops.capture import prepare_capture
 from highrank.ops.mos_nll import mos_nll
 from highrank.training.provenance import provenance
+from record import write_csv
 
 SIZES = {  # N tokens, K components, D embedding size, V vocabulary
     "ptb": (840, 15, 280, 10_000),
@@ -229,11 +228,7 @@ def main() -> None:
                          "implementation": name, "median_ms": ms, "min_ms": min(values), "max_ms": max(values),
                          "graph_ms": replayed[name], "rounds": rounds, "extra_mib": mib, **origin})  # fmt: skip
     if arguments.csv:
-        with replacing(arguments.csv) as temporary, open(temporary, "w", newline="") as file:
-            writer = csv.DictWriter(file, rows[0])
-            writer.writeheader()
-            writer.writerows(rows)
-        print(f"\nwritten to {arguments.csv}")
+        write_csv(arguments.csv, rows)
 
 
 if __name__ == "__main__":

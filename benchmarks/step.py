@@ -7,7 +7,6 @@ Each row is a recipe under settings; times are medians over windows of exactly b
 """
 
 import argparse
-import csv
 import statistics
 import time
 from dataclasses import replace
@@ -17,11 +16,11 @@ import torch
 
 from highrank.data.batches import Window
 from highrank.data.corpus import Corpus
-from highrank.files import replacing
 from highrank.recipes import get_recipe, override
 from highrank.training.loop import Training
 from highrank.training.provenance import provenance
 from highrank.training.run import Run
+from record import write_csv
 
 FAST, PLAIN = "mixed, graphs", "float32, eager"
 VOCABULARY = {"penn": 10_000, "wikitext-2": 33_278, "pydoc": 2_037}
@@ -87,11 +86,7 @@ def main() -> None:
             print(f"{name:24} {row['settings']:28} {how:16} {row['median_ms']:8.2f} {spread:7.2f} "
                   f"{row['tokens_per_second']:10,.0f} {peak:9,.0f}", flush=True)  # fmt: skip
     if arguments.csv:
-        with replacing(arguments.csv) as temporary, open(temporary, "w", newline="") as file:
-            writer = csv.DictWriter(file, rows[0])
-            writer.writeheader()
-            writer.writerows(rows)
-        print(f"written to {arguments.csv}")
+        write_csv(arguments.csv, rows)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from test_loop import losses
 
 from highrank.recipes import get_recipe
 from highrank.recipes.recipe import override
@@ -18,14 +19,6 @@ NO_DROPOUT = [f"model.dropout_{name}=0" for name in ("words", "input", "hidden",
 def make(corpus, tmp_path, settings, graphs):
     recipe = override(get_recipe("ptb-mos"), SMALL + settings)
     return Training(recipe, corpus, Run(tmp_path), torch.device("cuda"), graphs=graphs)
-
-
-def losses(training, n):
-    result = []
-    for _, window in zip(range(n), training.windows(), strict=False):
-        training.train_window(window)
-        result.append(training.read_totals())
-    return result
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "mixed"])
