@@ -213,6 +213,15 @@ def test_max_epochs_and_time_budget_pause(toy_corpus, tmp_path):
     assert len(epochs(run)) == 4
 
 
+def test_a_pause_is_asked_for_between_epochs_too(toy_corpus, tmp_path):
+    """An epoch of a single window has no middle to pause in."""
+    recipe = changed(bptt=500, max_over_bptt=0, max_epochs=50)
+    asked = iter([False, False, True, False])
+    run = Run(tmp_path / "run")
+    assert train(recipe, toy_corpus, run, CPU, should_stop=lambda: next(asked)) == "interrupted"
+    assert len(epochs(run)) == 3
+
+
 def test_bfloat16_trains(toy_corpus, tmp_path):
     curves = {}
     for precision in ("float32", "bfloat16"):

@@ -255,6 +255,8 @@ def _train(
                 outcome = "max-epochs"
                 break
             outcome = _epoch(training, metrics, clock, listener, save, time_budget, should_stop)
+            if outcome == "finished" and not progress.finished:
+                outcome = _reason_to_pause(clock, time_budget, should_stop) or outcome
             if outcome != "finished":
                 break
         save()
@@ -274,6 +276,14 @@ def _restore(training: Training) -> None:
         training.restore(saved)
     except (ValueError, TypeError, KeyError, RuntimeError) as error:
         raise UserError(f"the checkpoint in {run.folder} is damaged ({error}); restore it or start anew.") from None
+
+
+def _reason_to_pause(
+    clock: "_Clock", time_budget: float | None, should_stop: Callable[[], bool]
+) -> Literal["interrupted", "time-budget"] | None:
+    if should_stop():
+        return "interrupted"
+    return "time-budget" if time_budget is not None and clock.since_start() >= time_budget else None
 
 
 def _epoch(
@@ -302,10 +312,8 @@ def _epoch(
                 metrics.write(record, progress.step)
         if progress.row >= len(stream) - 1:
             break  # the epoch ends below; its state is saved there
-        if should_stop():
-            return "interrupted"
-        if time_budget is not None and clock.since_start() >= time_budget:
-            return "time-budget"
+        if reason := _reason_to_pause(clock, time_budget, should_stop):
+            return reason
         if clock.save_due():
             save()
 
