@@ -45,7 +45,7 @@ def draw(path: Path, fits: list[Fit], truth: list[float], trained: list[Trained]
     spoken_spectrum.set(title="A language we speak: singular values of log P")
     for axis in axes.flat:
         axis.grid(alpha=0.3)
-        axis.legend()
+        axis.legend(loc="center right" if axis is known_curve else "best")  # "best" covers the control's curve there
     write_with(path, lambda temporary: figure.savefig(temporary, dpi=130))
     plt.close(figure)
 
