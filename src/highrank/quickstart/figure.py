@@ -45,7 +45,8 @@ def draw(path: Path, fits: list[Fit], truth: list[float], trained: list[Trained]
     spoken_spectrum.set(title="A language we speak: singular values of log P")
     for axis in axes.flat:
         axis.grid(alpha=0.3)
-        axis.legend(loc="center right" if axis is known_curve else "best")  # "best" covers the control's curve there
+        axis.legend()
+    known_curve.legend(loc="center right", bbox_to_anchor=(1.0, 0.42))  # between MoS's curve and the control's
     write_with(path, lambda temporary: figure.savefig(temporary, dpi=130))
     plt.close(figure)
 
