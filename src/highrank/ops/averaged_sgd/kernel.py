@@ -34,19 +34,23 @@ def averaged_sgd_(
     share: Tensor,
     apply: Tensor,
 ) -> None:
-    factors = torch.stack([x.float() for x in (keep, rate, share, apply)])  # (4,)
     for i, (p, grad) in enumerate(zip(parameters, grads, strict=True)):
         average = p if averages is None else averages[i]
         n = p.numel()
         # The gradient of a sum over a view may come expanded or transposed; the kernel reads it as it lies.
         grad = grad.to(torch.float32).contiguous()
-        _jitted[(triton.cdiv(n, BLOCK),)](p, grad, average, factors, n, averages is not None, BLOCK)
+        _jitted[(triton.cdiv(n, BLOCK),)](
+            *(p, grad, average, keep, rate, share, apply.view(torch.uint8), n, averages is not None, BLOCK)
+        )
 
 
-def _averaged_sgd_kernel(p_ptr, g_ptr, a_ptr, factors, n, AVERAGE: tl.constexpr, BLOCK: tl.constexpr):
-    keep, rate, share = tl.load(factors), tl.load(factors + 1), tl.load(factors + 2)
-    if tl.load(factors + 3) == 0.0:
+def _averaged_sgd_kernel(
+    p_ptr, g_ptr, a_ptr, keep_ptr, rate_ptr, share_ptr, apply, n, AVERAGE: tl.constexpr, BLOCK: tl.constexpr
+):
+    if tl.load(apply) == 0:
         return
+    keep, rate = tl.load(keep_ptr).to(tl.float32), tl.load(rate_ptr).to(tl.float32)
+    share = tl.load(share_ptr).to(tl.float32)
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = i < n
     p = tl.load(p_ptr + i, mask=inside, other=0.0)
