@@ -47,12 +47,10 @@ def averaged_sgd_(
 def _averaged_sgd_kernel(
     p_ptr, g_ptr, a_ptr, keep_ptr, rate_ptr, share_ptr, apply, n, AVERAGE: tl.constexpr, BLOCK: tl.constexpr
 ):
-    if tl.load(apply) == 0:
-        return
     keep, rate = tl.load(keep_ptr).to(tl.float32), tl.load(rate_ptr).to(tl.float32)
     share = tl.load(share_ptr).to(tl.float32)
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = i < n
+    inside = (i < n) & (tl.load(apply) != 0)  # a branch would make the loads wait for one another
     p = tl.load(p_ptr + i, mask=inside, other=0.0)
     p = keep * p - rate * tl.load(g_ptr + i, mask=inside, other=0.0)
     tl.store(p_ptr + i, p, mask=inside)

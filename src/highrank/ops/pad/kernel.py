@@ -24,11 +24,15 @@ def is_available(device: torch.device) -> bool:
 
 def padded(x: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """x, of two or three dimensions and any strides, in `dtype` with zeros up to `shape`."""
+    return padded_(torch.empty(shape, dtype=dtype, device=x.device), x)
+
+
+def padded_(out: Tensor, x: Tensor) -> Tensor:
+    """Writes x and zeros to the contiguous `out`."""
+    a, b, c = (1, *out.shape) if out.dim() == 2 else out.shape
     x = x[None] if x.dim() == 2 else x
-    a, b, c = (1, *shape) if len(shape) == 2 else shape
-    result = torch.empty(shape, dtype=dtype, device=x.device)
-    _jitted[(b, a)](x, result, *x.stride(), *x.shape, b, c, triton.next_power_of_2(c))
-    return result
+    _jitted[(b, a)](x, out, *x.stride(), *x.shape, b, c, triton.next_power_of_2(c))
+    return out
 
 
 def _pad_kernel(x, out, stride_a, stride_b, stride_c, A, B, C, B_WIDE, C_WIDE, BLOCK: tl.constexpr):
