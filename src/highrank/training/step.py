@@ -135,16 +135,16 @@ class Step:
 
     @torch.no_grad()
     def _apply(self, loss: Tensor, states: list[list[State]], tokens: int) -> None:
-        grads = [p.grad for p in self.model.parameters() if p.grad is not None]
-        norm = torch.nn.utils.get_total_norm(grads) / self.precision.loss_scale
-        finite = (norm + loss).abs() < math.inf  # false for NaN too; isfinite() twice would be nine kernels
-        clip = (self.train.clip / (norm + 1e-6)).clamp(max=1.0)  # the norm of what is left is at most `clip`
-        self.optimizer.step(self._lr, clip / self.precision.loss_scale, finite)
+        # Small kernels add up in a graph, so scalars are combined in as few as they need.
+        train, (_, _, scale) = self.train, self.precision
+        norm = torch.nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
+        finite = (norm + loss).abs() < math.inf  # false for NaN too
+        # Gradients come times `scale` and leave with a norm of at most `clip`: min(1, clip / (norm / scale)) / scale.
+        shrink = train.clip / (norm + 1e-6 * scale).clamp(min=train.clip * scale)
+        self.optimizer.step(self._lr, shrink, finite)
 
         for carried, state in zip(self._carried, states, strict=True):
             carried.copy_(torch.where(finite, torch.cat([x for pair in state for x in pair], dim=1), 0.0))
-        counted = torch.where(finite, float(tokens), 0.0).double()
-        in_a_row = torch.where(finite, 0.0, self._totals[3] + 1)
-        gone = (~finite).double()
-        self._totals[:3] += torch.stack([torch.where(finite, loss, 0.0) * tokens, counted, gone])
-        self._totals[3:] = torch.stack([in_a_row, loss])
+        counted = finite.double()
+        self._totals[:3] += torch.stack([torch.where(finite, loss, 0.0) * tokens, counted * tokens, 1 - counted])
+        self._totals[3:] = torch.stack([(self._totals[3] + 1) * (1 - counted), loss])

@@ -53,6 +53,6 @@ def torch_lstm(
         # Masked weights are not one cuDNN buffer; the copy that torch warns about is part of the method.
         warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
         output, h_last, c_last = torch.lstm(
-            x, [h[None], c[None]], [w_ih, w_hh, b_ih, b_hh], True, 1, 0.0, True, False, False
+            x, [h[None].contiguous(), c[None].contiguous()], [w_ih, w_hh, b_ih, b_hh], True, 1, 0.0, True, False, False
         )
     return output, (h_last[0], c_last[0])

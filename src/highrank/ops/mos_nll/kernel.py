@@ -112,13 +112,15 @@ def mos_nll(
     targets: Tensor,
     *,
     compute_dtype: torch.dtype | None = None,
+    slab_bytes: int | None = None,
     skip: bool = True,
     deterministic: bool = False,
     configs: tuple[Config, Config] | None = None,
 ) -> Tensor:
     """(N, K, D), (N, K), (V, D), (V,) or None, (N,) -> (N,) float32. Matrix products run in `compute_dtype`.
 
-    `skip=False` visits every row in the backward pass. `deterministic` changes nothing: every result is, always.
+    `slab_bytes` bounds what it holds besides inputs and gradients: more means fewer launches, which count outside CUDA
+    graphs. `skip=False` visits every row in the backward pass. `deterministic` changes nothing: every result always is.
     A target outside the vocabulary gives NaN. Under float32 the products of the backward pass follow
     `torch.set_float32_matmul_precision`, those of the logits are exact.
     """
@@ -128,6 +130,8 @@ def mos_nll(
         raise ValueError(f"the Triton mos_nll computes in float32, float16 or bfloat16, not in {compute_dtype}")
     size = (compute_dtype, h.device, *weight.shape)
     configs = configs or (forward_config(*size), backward_config(*size))
+    if slab_bytes is not None:
+        configs = (configs[0]._replace(scratch_bytes=slab_bytes), configs[1]._replace(scratch_bytes=slab_bytes))
     with torch.cuda.device_of(h):
         return _MosNLL.apply(h, log_pi, weight, bias, targets, compute_dtype, skip, configs)
 
@@ -168,10 +172,10 @@ class _MosNLL(torch.autograd.Function):
                 keep = active.nonzero().squeeze(1)
                 if 16 * len(keep) > 15 * len(rows):  # gathering would cost more than it saves
                     keep = None
-            picked: tuple[Tensor, ...] = (rows, y, peak, total, log_p, share)
+            picked = [rows, y, peak, total, log_p, share]
             if keep is not None:
-                picked = tuple(x.index_select(0, keep) for x in picked)
-            dh, dw, db = _gradients(*picked, weight, offset, ctx.config, needs_h, needs_w, needs_b)
+                picked = [x.index_select(0, keep) for x in picked]
+            dh, dw, db = _gradients(picked, weight, offset, ctx.config, needs_h, needs_w, needs_b)
             if dh is not None:
                 dh = dh[:, :d].to(ctx.dtypes[0])  # (M, D), of the rows kept
                 if keep is not None:
@@ -220,12 +224,12 @@ def _mix(
 
 
 def _gradients(
-    rows: Tensor, y: Tensor, peak: Tensor, total: Tensor, log_p: Tensor, share: Tensor,
-    weight: Tensor, offset: Tensor, config: Config, needs_h: bool, needs_w: bool, needs_b: bool,
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
+    of_rows: list[Tensor], weight: Tensor, offset: Tensor, config: Config, needs_h: bool, needs_w: bool, needs_b: bool
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """dh (M, D padded) and db (V,) in float32, dW (V, D) in W's dtype: a slab of dz after the other.
 
-    rows (M, D padded), with ones if `needs_b`, the others (M,)."""
+    `of_rows`: h (M, D padded), with ones if `needs_b`; y, peak, total, log p_k(y) and share (u r), (M,) each."""
+    rows, y, peak, total, log_p, share = of_rows
     m, (v, d), width = len(rows), weight.shape, _width(weight.shape[1], rows.dtype)
     back = None
     if rows.dtype == torch.float16 and m > 0:
