@@ -51,9 +51,11 @@ class MixtureHead(nn.Module):
         bias: bool = True,
         weight: nn.Parameter | None = None,
         impl: Impl = "auto",
+        slab_bytes: int | None = None,
     ) -> None:
         super().__init__()
-        self.in_features, self.embed_dim, self.vocab_size, self.impl = in_features, embed_dim, vocab_size, impl
+        self.in_features, self.embed_dim, self.vocab_size = in_features, embed_dim, vocab_size
+        self.impl, self.slab_bytes = impl, slab_bytes  # how `mos_nll` computes the loss, and within which memory
         self.mixture = MixtureComponents(in_features, embed_dim, n_components, dropout)
         self.weight = output_embedding(vocab_size, embed_dim, weight)
         self.bias = output_bias(vocab_size, bias)

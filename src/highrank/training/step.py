@@ -23,6 +23,7 @@ from highrank.ops.lstm import State
 from highrank.recipes.recipe import PrecisionName, TrainSpec
 from highrank.training.nt_asgd import NTASGD
 
+CUDA_SLAB_BYTES = 512 * 2**20  # of logits in the loss: a GPU that trains a model has them, and large slabs are faster
 MIXED_LOSS_SCALE = 1024.0  # lifts float16 gradients of a mean over a thousand tokens out of underflow
 
 
@@ -64,6 +65,8 @@ class Step:
     def __init__(self, model: LanguageModel, optimizer: NTASGD, train: TrainSpec, device: torch.device) -> None:
         self.model, self.optimizer, self.train, self.device = model, optimizer, train, device
         self.precision = Precision.of(train.precision, device)
+        if device.type == "cuda":
+            model.head.slab_bytes = CUDA_SLAB_BYTES
         micro = train.micro_batch_size or train.batch_size
         # By micro-batch: one tensor for all layers' h and c, side by side, so that a step renews it in a few kernels.
         sizes = [x.shape[1] for state in model.initial_state(1) for x in state]
