@@ -35,14 +35,13 @@ def draw_losses(path: Path, rows: list[Row]) -> list[Path]:
                 _bar(axes[1, j], i, row, "extra_mib", color, 0.6, quartiles=None)
         shape = f"N={one['N']:,}, K={one['K']}, D={one['D']}, V={one['V']:,}"
         axes[0, j].set_title(f"{size}: {shape}" if "x" not in size else shape, fontsize=10)
-        time_label = "ms, forward and backward" + (" (pale: eager, full: in a CUDA graph)" if graphs else "")
-        axes[0, j].set_xlabel(time_label, fontsize=9)
+        axes[0, j].set_xlabel("ms (pale: eager, full: in a CUDA graph)" if graphs else "ms", fontsize=9)
         axes[1, j].set_xlabel("extra peak memory, MiB", fontsize=9)
     for axis in axes.flat:
         axis.set_yticks(range(len(names)), names if axis in axes[:, 0] else [""] * len(names))
         axis.set_ylim(-0.6, len(names) - 0.4)
         _room_for_labels(axis)
-    figure.suptitle(f"The loss of a mixture of softmaxes, {rows[0]['dtype']}, on {rows[0]['machine']}", fontsize=11)
+    figure.suptitle(f"mos_nll, forward and backward, {rows[0]['dtype']}, on {rows[0]['machine']}", fontsize=11)
     return _save(figure, path)
 
 
@@ -51,6 +50,8 @@ def draw_scaling(path: Path, rows: list[Row]) -> list[Path]:
     rows = [row for row in rows if row["best_ms"] is not None]
     sweeps = [name for name in ("K", "V", "N") if any(row["sweep"] == name for row in rows)]
     figure, axes = _panels(2, max(1, len(sweeps)), 12.5, 7.2)
+    from matplotlib.ticker import FuncFormatter, LogLocator
+
     labels = {"K": "components K", "V": "vocabulary V", "N": "tokens N"}
     series = (
         ("best_ms", "extra_mib", "mixture of K softmaxes (highrank)", GREEN, "o", "-"),
@@ -77,8 +78,10 @@ def draw_scaling(path: Path, rows: list[Row]) -> list[Path]:
             axis.set(xscale="log", yscale="log", xlabel=labels[name])
             axis.set_xticks(x, [_short(value) for value in x])
             axis.minorticks_off()
+            axis.yaxis.set_major_locator(LogLocator(subs=(1, 3)))
+            axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
             axis.grid(alpha=0.3)
-            axis.margins(y=0.14)
+            axis.margins(x=0.1, y=0.14)
     axes[0, 0].set_ylabel("ms, forward and backward")
     axes[1, 0].set_ylabel("extra peak memory, MiB")
     axes[0, 0].legend(fontsize=9, loc="upper left")
@@ -119,7 +122,7 @@ def draw_steps(path: Path, rows: list[Row]) -> list[Path]:
     """The time of a step, and the slowdown over softmax beside the paper's."""
     rows = [row for row in rows if row["median_ms"] is not None]
     compared = [row for row in rows if row["slowdown"] is not None and row["softmax"] != row["recipe"]]
-    figure, axes = _panels(1, 2, 12.5, 1.6 + 0.33 * max(len(rows), 2 * len(compared)))
+    figure, axes = _panels(1, 2, 12.5, 1.8 + 0.3 * max(len(rows), 2 * len(compared), 4))
     times, ratios = axes[0]
     hows = list(dict.fromkeys(row["how"] for row in rows))
     for i, row in enumerate(rows[::-1]):
@@ -129,19 +132,22 @@ def draw_steps(path: Path, rows: list[Row]) -> list[Path]:
     times.set_xlabel("ms a step", fontsize=9)
     _room_for_labels(times)
     for i, row in enumerate(compared[::-1]):
-        ratios.barh(i + 0.2, row["slowdown"], 0.36, color=GREEN, label="here")
-        ratios.annotate(f" {row['slowdown']:.2f}x", (row["slowdown"], i + 0.2), va="center", fontsize=9)
+        color = (GREEN, SKY)[hows.index(row["how"]) % 2]
+        y = i + 0.2 if row["paper_slowdown"] else i
+        ratios.barh(y, row["slowdown"], 0.36, color=color, label="here, " + row["how"])
+        ratios.annotate(f" {row['slowdown']:.2f}x", (row["slowdown"], y), va="center", fontsize=9)
         if row["paper_slowdown"]:
             ratios.barh(i - 0.2, row["paper_slowdown"], 0.36, color=GREY, hatch="//", label="in the paper")
             ratios.annotate(f" {row['paper_slowdown']:g}x", (row["paper_slowdown"], i - 0.2), va="center", fontsize=9)
     names = [f"{row['recipe']}, {row['how']}" for row in compared]
     ratios.set_yticks(range(len(compared)), names[::-1], fontsize=9)
     ratios.set_xlabel("training time a word over the softmax's", fontsize=9)
-    ratios.axvline(1, color="black", linewidth=0.8)
+    ratios.axvline(1, color=GREY, linewidth=0.8, linestyle=":", zorder=0)
+    ratios.set_ylim(-0.6, max(len(compared), 1) - 0.4)
     ratios.margins(x=0.15)
     handles = {label: handle for handle, label in zip(*ratios.get_legend_handles_labels(), strict=True)}
     if handles:
-        ratios.legend(handles.values(), handles, fontsize=9)
+        figure.legend(handles.values(), handles, fontsize=9, loc="outside lower right", ncols=3)
     figure.suptitle(f"Whole training steps on {rows[0]['machine']}" if rows else "Whole training steps", fontsize=11)
     return _save(figure, path)
 
@@ -166,14 +172,14 @@ def _bar(
     light: bool = False,
     quartiles: tuple[str, str] | None = ("q25_ms", "q75_ms"),
 ) -> None:
-    value = max(row[column], 1e-3)
+    value = max(row[column], 1e-3 if quartiles else 0.5)  # memory of less than a page or two is none
     axis.barh(y, value, height, color=color, alpha=0.45 if light else 1.0, edgecolor=color)
     end = value
     if quartiles:
         low, high = (row[q] for q in quartiles)
         axis.errorbar(value, y, xerr=[[max(value - low, 0)], [max(high - value, 0)]], color="black", linewidth=1)
         end = max(end, high)
-    text = f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    text = f"{value:,.0f}" if value >= 100 else f"{value:.3g}" if quartiles or value >= 1 else "under 1"
     axis.annotate(text, (end, y), (4, 0), textcoords="offset points", va="center", fontsize=9)
 
 

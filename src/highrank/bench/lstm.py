@@ -61,7 +61,7 @@ def measure(
             graph: Timing | None = None
             if device.type == "cuda" and implementation in timings:
                 try:
-                    graph = graphed(calls[implementation], device, rounds, seconds)
+                    graph = graphed(calls[implementation], device, rounds, seconds=2)
                 except Exception as error:
                     notes[implementation] = f"no graph, {reason(error)}"
             rows.append(_row(about, implementation, timings.get(implementation), graph, notes.get(implementation)))

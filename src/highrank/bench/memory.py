@@ -23,6 +23,7 @@ class Job(NamedTuple):
 
 
 def cuda_extra_mib(loss: Loss, inputs: Inputs) -> float:
+    """Of a loss that has run before: what it compiles and caches is not counted."""
     device = inputs[0].device
     update(loss, inputs)  # the gradients exist from here on, and are dropped at the beginning of the next update
     torch.cuda.synchronize(device)

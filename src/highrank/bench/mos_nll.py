@@ -4,6 +4,7 @@ Of the three matrix products of 2 N K D V operations that the algorithm needs (l
 W), TFLOP/s count exactly three, whatever an implementation recomputes: recomputation is a cost, not an achievement.
 """
 
+import contextlib
 import functools
 
 import torch
@@ -79,7 +80,7 @@ def measure(
         for one in found:
             if device.type == "cuda" and one.graph and one.name in timings:
                 try:
-                    graphs[one.name] = graphed(calls[one.name], device, rounds, seconds)
+                    graphs[one.name] = graphed(calls[one.name], device, rounds, seconds=2)
                 except Exception as error:
                     notes[one.name] = f"no graph, {reason(error)}"
         memory = _memory({name: losses[name] for name in timings}, inputs, shape)
@@ -87,7 +88,7 @@ def measure(
             row = _row(size, shape, dtype, device, one, timings.get(one.name), graphs.get(one.name))
             row |= {"status": notes.get(one.name, "ok"), "ceiling_tflops": ceiling}
             if one.name in timings:
-                row |= _errors(losses[one.name], device, dtype) | {"extra_mib": memory[one.name]}
+                row |= _errors(losses[one.name], shape, device, dtype) | {"extra_mib": memory[one.name]}
             record.add(row | begun)
             say(describe(row))
         del calls, inputs
@@ -160,13 +161,17 @@ def _row(
 def _memory(losses: dict[str, Loss], inputs: Inputs, shape: Shape) -> dict[str, float | None]:
     """Extra MiB by name; ours come first, so that what a library keeps from call to call is on our account."""
     if inputs[0].device.type == "cuda":
-        return {name: cuda_extra_mib(loss, inputs) for name, loss in losses.items()}
+        extra: dict[str, float | None] = dict.fromkeys(losses)
+        for name, loss in losses.items():
+            with contextlib.suppress(Exception):  # it could be timed, so this is next to impossible
+                extra[name] = cuda_extra_mib(loss, inputs)
+        return extra
     return dict(zip(losses, cpu_extra_mib([Job(name, shape) for name in losses], inputs[0].dtype), strict=True))
 
 
-def _errors(loss: Loss, device: torch.device, dtype: torch.dtype) -> Row:
+def _errors(loss: Loss, shape: Shape, device: torch.device, dtype: torch.dtype) -> Row:
     try:
-        nll, grad = errors(loss, device, dtype)
+        nll, grad = errors(loss, shape, device, dtype)
     except Exception as error:
         return {"status": f"timed, but its gradients {reason(error)}"}
     return {"nll_error": nll, "grad_error": grad}

@@ -129,8 +129,6 @@ def measure(
             else:
                 try:
                     row |= _measure(recipe, how, device, _vocabulary(recipe, vocabulary), windows, case.averaging)
-                except UserError:
-                    raise
                 except Exception as error:
                     row["status"] = reason(error)
                 release(device)

@@ -108,6 +108,7 @@ def in_turns(
 def capture(call: Call, device: torch.device) -> Call:
     """A CUDA graph of the call; calling it replays. What asks the device for a value must not come here: a capture that
     fails leaves torch unable to go on."""
+    release(device)  # a capture must not run out of memory
     prepare_capture(device)
     stream = torch.cuda.Stream(device)
     stream.wait_stream(torch.cuda.current_stream(device))

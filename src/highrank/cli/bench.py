@@ -32,6 +32,7 @@ Out = Annotated[Path, typer.Option("--out", help="Folder for the CSV and the plo
 Rounds = Annotated[int | None, typer.Option(min=1, help="Times that everything takes its turn.")]
 Seconds = Annotated[float | None, typer.Option(min=0.0, help="Start no new measurement after this long.")]
 DEFAULT_OUT = Path("bench")
+HANGS_AFTER = 60.0  # seconds over the time of a part
 
 
 @app.command("mos-nll")
@@ -175,12 +176,17 @@ def all_(
     for i, part in enumerate(PARTS):
         name = " ".join(part)
         command = [sys.executable, "-m", "highrank", "bench", *part, "--device", device, "--out", str(output)]
+        left = None
         if seconds:
             left = max(seconds - (time.monotonic() - began), 1.0)
             # What is left is shared by the parts to come; the last may use up what the others did not.
             command += ["--seconds", f"{left * 2 / (len(PARTS) - i + 1):.0f}"]
         out.print(f"== {name}  [{time.monotonic() - began:.0f} s]")
-        if subprocess.run(command, check=False).returncode:
+        try:
+            code = subprocess.run(command, check=False, timeout=left and left + HANGS_AFTER).returncode
+        except subprocess.TimeoutExpired:
+            code = 1
+        if code:
             failed.append(name)
     out.print(f"all done in {time.monotonic() - began:.0f} s, in {output}", soft_wrap=True)
     if failed:
