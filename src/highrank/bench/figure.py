@@ -41,7 +41,7 @@ def draw_losses(path: Path, rows: list[Row]) -> list[Path]:
         axis.set_yticks(range(len(names)), names if axis in axes[:, 0] else [""] * len(names))
         axis.set_ylim(-0.6, len(names) - 0.4)
         _room_for_labels(axis)
-    figure.suptitle(f"mos_nll, forward and backward, {rows[0]['dtype']}, on {rows[0]['machine']}", fontsize=11)
+    figure.suptitle(f"mos_nll, forward and backward, {rows[0]['dtype']}\n{rows[0]['machine']}", fontsize=11)
     return _save(figure, path)
 
 
@@ -185,13 +185,17 @@ def _bar(
 
 def _room_for_labels(axis: Any) -> None:
     """From zero, as bars should, unless the longest would leave nothing of the shortest; room for the numbers."""
+    from matplotlib.ticker import FuncFormatter
+
     values = [patch.get_width() for patch in axis.patches]
-    if values and max(values) > 40 * min(values):
+    high = axis.dataLim.x1  # with the error bars
+    if values and high > 40 * min(values):
         axis.set_xscale("log")
-        low, high = min(values) / 3, max(values)
+        low = min(values) / 3
         axis.set_xlim(low, high * (high / low) ** 0.22)
+        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     elif values:
-        axis.set_xlim(0, max(values) * 1.25)
+        axis.set_xlim(0, high * 1.25)
     axis.grid(alpha=0.3, axis="x")
     axis.set_axisbelow(True)
 

@@ -59,6 +59,7 @@ def measure(
 ) -> None:
     begun, points = origin(device), sweep.shapes()
     memory = _cpu_memory(points, dtype) if device.type == "cpu" else {}
+    began = clock.elapsed()
     for i, (name, shape) in enumerate(points):
         row = _blank(name, shape, dtype, device)
         if clock.over():
@@ -70,7 +71,7 @@ def measure(
                 row["status"] = reason(error)
                 release(device)
         record.add(row | begun)
-        left = clock.elapsed() / (i + 1) * (len(points) - i - 1)
+        left = (clock.elapsed() - began) / (i + 1) * (len(points) - i - 1)
         say(f"{describe(row)}  (about {left:.0f} s left)")
 
 
