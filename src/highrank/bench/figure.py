@@ -205,7 +205,7 @@ def _color(name: str) -> str:
 
 
 def _short(value: int) -> str:
-    return f"{value / 1000:g}k" if value >= 1000 else str(value)
+    return f"{value / 1000:.3g}k" if value >= 1000 else str(value)
 
 
 def _save(figure: Any, path: Path) -> list[Path]:
