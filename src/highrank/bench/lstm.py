@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from highrank.bench.record import Record, Row, Say, origin
-from highrank.bench.timing import Clock, Timing, graphed, in_turns, reason, release
+from highrank.bench.timing import OUT_OF_TIME, Clock, Timing, graphed, in_turns, reason, release
 from highrank.bench.timing import time_columns as columns
 from highrank.errors import UserError
 from highrank.ops.lstm import lstm
@@ -47,7 +47,7 @@ def measure(
         notes: dict[str, str] = {}
         for implementation, make in _implementations(device).items():
             if clock.over():
-                notes[implementation] = "skipped: out of time"
+                notes[implementation] = OUT_OF_TIME
                 continue
             try:
                 calls[implementation] = make(sizes, length, batch, device)

@@ -23,7 +23,17 @@ from highrank.bench.peers import (
     update,
 )
 from highrank.bench.record import Record, Row, Say, origin
-from highrank.bench.timing import Clock, Timing, busy_ms, graphed, in_turns, matrix_ceiling, reason, release
+from highrank.bench.timing import (
+    OUT_OF_TIME,
+    Clock,
+    Timing,
+    busy_ms,
+    graphed,
+    in_turns,
+    matrix_ceiling,
+    reason,
+    release,
+)
 from highrank.bench.timing import time_columns as columns
 from highrank.errors import UserError, nearest
 
@@ -32,7 +42,6 @@ SIZES: dict[str, Shape] = {  # N tokens, K components, D embedding size, V vocab
     "wt2": (1050, 15, 300, 33_278),
     "1b": (2100, 7, 900, 100_000),
 }
-OUT_OF_TIME = "skipped: out of time"
 
 
 def parse_sizes(text: str) -> dict[str, Shape]:

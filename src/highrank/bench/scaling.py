@@ -12,7 +12,7 @@ import torch
 from highrank.bench.memory import Job, cpu_extra_mib, cuda_extra_mib
 from highrank.bench.peers import Shape, find_loss, make_inputs, update
 from highrank.bench.record import Record, Row, Say, origin
-from highrank.bench.timing import Clock, Timing, graphed, in_turns, reason, release
+from highrank.bench.timing import OUT_OF_TIME, Clock, Timing, graphed, in_turns, reason, release
 from highrank.bench.timing import time_columns as columns
 
 
@@ -63,7 +63,7 @@ def measure(
     for i, (name, shape) in enumerate(points):
         row = _blank(name, shape, dtype, device)
         if clock.over():
-            row["status"] = "skipped: out of time"
+            row["status"] = OUT_OF_TIME
         else:
             try:
                 row |= _point(shape, device, dtype, rounds, memory)

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from highrank.bench.record import Record, Row, Say, origin
-from highrank.bench.timing import Clock, Timing, reason, release
+from highrank.bench.timing import OUT_OF_TIME, Clock, Timing, reason, release
 from highrank.bench.timing import time_columns as columns
 from highrank.data.batches import Window
 from highrank.data.catalog import CORPORA
@@ -125,7 +125,7 @@ def measure(
             recipe = _recipe(case, how, device, settings)
             row = _blank(case, how, recipe, device, settings)
             if clock.over():
-                row["status"] = "skipped: out of time"
+                row["status"] = OUT_OF_TIME
             else:
                 try:
                     row |= _measure(recipe, how, device, _vocabulary(recipe, vocabulary), windows, case.averaging)

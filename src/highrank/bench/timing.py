@@ -16,6 +16,7 @@ import torch
 from highrank.ops.capture import prepare_capture
 
 Call = Callable[[], object]
+OUT_OF_TIME = "skipped: out of time"
 REPLAYS = 5  # between two events: a replay alone may be shorter than the launch of its graph
 
 
