@@ -7,8 +7,9 @@ import sys
 import pytest
 import torch
 
-from highrank.bench import mos_nll, scaling, step
-from highrank.bench.peers import Implementation, naive
+from highrank.bench import figure, lstm, mos_nll, scaling, step, timing
+from highrank.bench.peers import Implementation, implementations, make_inputs, naive
+from highrank.bench.record import Record
 from highrank.cli import bench
 from test_cli import fails, highrank
 
@@ -187,6 +188,62 @@ def test_all_goes_on_when_a_part_breaks(tmp_path, monkeypatch):
     done = highrank("bench", "all", "--device", "cpu", "--seconds", 60, cwd=tmp_path, check=2)
     assert "some benchmarks failed (nonsense)" in done.stderr
     assert read(tmp_path / "bench" / "lstm_cpu.csv")[0]["status"] == "ok"
+
+
+@pytest.fixture
+def pretend_gpu(monkeypatch):
+    """The road of a GPU with a CPU underneath: calls are real, graphs and the device's memory are made up."""
+    cpu = torch.device("cpu")
+    for module in (mos_nll, scaling, lstm):
+        monkeypatch.setattr(module, "origin", lambda device: {"machine": "none"})
+        monkeypatch.setattr(module, "release", lambda device: None)
+        monkeypatch.setattr(module, "in_turns", lambda calls, device, *rest: timing.in_turns(calls, cpu, *rest))
+        monkeypatch.setattr(module, "graphed", lambda call, *rest, **named: timing.Timing(*[1e-9] * 5, 3))
+    for module in (mos_nll, scaling):
+        monkeypatch.setattr(module, "cuda_extra_mib", lambda loss, inputs: 7.0)
+        monkeypatch.setattr(module, "make_inputs", lambda shape, device, dtype: make_inputs(shape, cpu, dtype))
+    monkeypatch.setattr(mos_nll, "_memory", lambda losses, inputs, shape: dict.fromkeys(losses, 7.0))
+    monkeypatch.setattr(mos_nll, "errors", lambda loss, shape, device, dtype: (0.0, 0.0))
+    monkeypatch.setattr(mos_nll, "matrix_ceiling", lambda dtype, device: (8, 1.0))
+    monkeypatch.setattr(mos_nll, "available_bytes", lambda device: None)
+    monkeypatch.setattr(mos_nll, "implementations", lambda device, *rest: implementations(cpu, *rest))
+    monkeypatch.setattr(mos_nll, "busy_ms", lambda call, device: 2e-9)
+    making = lstm._implementations(torch.device("cuda"))
+    monkeypatch.setattr(
+        lstm, "_implementations", lambda device: {name: lambda *a, m=m: m(*a[:3], cpu) for name, m in making.items()}
+    )
+    return torch.device("cuda")
+
+
+def test_the_rows_of_a_gpu(tmp_path, pretend_gpu):
+    told: list[str] = []
+    common = {"rounds": 1, "clock": timing.Clock(None), "say": told.append}
+    record = Record(tmp_path / "loss.csv")
+    mos_nll.measure(record, mos_nll.parse_sizes(f"{TINY},8x2x4x30"), pretend_gpu, torch.float32, **common)
+    rows = {row["implementation"]: row for row in record.rows if row["size"] == TINY}
+    ours, peer = rows["highrank, chunked"], rows["linear_cross_entropy"]
+    assert (ours["graph_ms"], ours["best_ms"], ours["busy_ms"]) == (1e-9, 1e-9, 2e-9)
+    assert peer["graph_ms"] is None
+    assert peer["times_ours"] == peer["median_ms"] / 1e-9
+    assert peer["busy_times_ours"] == 1.0
+    assert len(read(record.path)) == len(record.rows) == 2 * len(rows)
+    assert read(record.path)[0]["busy_ms"] == "2e-09"
+    figure.draw_losses(tmp_path / "loss", record.rows)
+
+    record = Record(tmp_path / "scaling.csv")
+    scaling.measure(record, scaling.Sweep((4, 2, 4, 9), {"K": (1, 2)}), pretend_gpu, torch.float32, **common)
+    assert [(row["graph_ms"], row["ratio"], row["extra_mib"], row["softmax_mib"]) for row in record.rows] == [
+        (1e-9, 1.0, 7.0, 7.0)
+    ] * 2
+    figure.draw_scaling(tmp_path / "scaling", record.rows)
+
+    record = Record(tmp_path / "lstm.csv")
+    lstm.measure(record, [("ptb", "4-5", 2)], pretend_gpu, length=3, **common)
+    names = ["highrank, float16, padded", "nn.LSTM, float32", "nn.LSTM, float16"]
+    assert [row["implementation"] for row in record.rows] == names
+    assert all(row["graph_ms"] == 1e-9 for row in record.rows if row["status"] == "ok")
+    figure.draw_lstm(tmp_path / "lstm", record.rows)
+    assert any("in a graph" in line for line in told)
 
 
 @pytest.mark.gpu
