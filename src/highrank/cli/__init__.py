@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import highrank
-from highrank.cli import catalogue, report, train, use
+from highrank.cli import bench, catalogue, report, train, use
 from highrank.cli.options import out
 from highrank.errors import UserError
 
@@ -81,3 +81,4 @@ data_app.command("list")(catalogue.data_list)
 data_app.command("verify")(catalogue.data_verify)
 data_app.command("prepare")(catalogue.data_prepare)
 app.add_typer(data_app, name="data")
+app.add_typer(bench.app, name="bench")
