@@ -2,15 +2,13 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
 import highrank
-from highrank.cli.options import AsJson, DataDir, Device, RunFolder, find_device, out, print_json
+from highrank.cli.options import AsJson, DataDir, Device, RunFolder, find_device, out, print_json, watching
 from highrank.errors import UserError
 
 
@@ -37,8 +35,6 @@ def evaluate(
     With --dynamic, after Krause et al. 2017, or --cache, after Grave et al. 2016; settings default to the published
     ones for the run's corpus.
     """
-    from rich.progress import Progress
-
     from highrank.data.corpus import cache_folder
     from highrank.evaluation.cache import cache_evaluate
     from highrank.evaluation.dynamic import cached_statistics, dynamic_evaluate
@@ -65,14 +61,9 @@ def evaluate(
     given: dict[str, Any] = {key: value for key, value in named.items() if value is not None}
     where = find_device(device)
     loaded = highrank.load(run, where)
-    corpus = _run_corpus(run, data_dir)
+    corpus = Run(run).corpus(data_dir)
     row: dict[str, Any] = {"run": str(run), "split": split, "batch_size": batch_size}
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-
-        def progress(what: str) -> Callable[[int, int], object]:
-            task = bar.add_task(what)
-            return lambda done, total: bar.update(task, completed=done, total=total)
-
+    with watching() as progress:
         ids = corpus.splits[split]
         if dynamic:
             settings = dataclasses.replace(dynamic_settings(loaded.recipe.data.corpus), **given)
@@ -158,18 +149,3 @@ def _characters(prompt: str) -> list[str]:
 
     first, *rest = prompt.split(EOS)
     return [*first, *(token for part in rest for token in (EOS, *part))]
-
-
-def _run_corpus(folder: Path, data_dir: Path | None) -> Any:
-    """The corpus a run was trained on, found again and checked to be the same."""
-    from highrank.data.corpus import load_corpus
-    from highrank.training.run import Run
-
-    run = Run(folder)
-    info = run.info()
-    data_dir = data_dir or (Path(info["data_dir"]) if info.get("data_dir") else None)
-    spec = run.recipe().data
-    corpus = load_corpus(spec.corpus, data_dir, spec.level)
-    if corpus.fingerprint != info.get("corpus_fingerprint"):
-        raise UserError(f"the text of {corpus.name} is not the one that {folder} was trained on: use the same files.")
-    return corpus
