@@ -117,6 +117,22 @@ def test_dynamic_evaluation_changes_no_file_of_the_run(place, trained):
     assert "--lambda must be positive" in fails("evaluate", "run", "--dynamic", "--lambda", 0, cwd=place)
 
 
+@pytest.mark.parametrize("how", ["dynamic", "cache"])
+def test_settings_are_tuned_on_validation(place, trained, how):
+    arguments = ("evaluate", "run", f"--{how}", "--tune", "--tune-tokens", 60)
+    done = highrank(*arguments, cwd=place)
+    assert "points tried on 60 tokens of valid" in done.stdout
+    result = json.loads(highrank(*arguments, "--json", cwd=place).stdout)
+    assert result[how] == result["tuned"]["best"]
+    assert result["tuned"]["tried"][0]["perplexity"] == min(p["perplexity"] for p in result["tuned"]["tried"])
+    again = [part for key, value in result[how].items() for part in (f"--{key.replace('lamb', 'lambda')}", value)]
+    again = again[: again.index("--stats_batch_size")] if how == "dynamic" else again
+    plain = json.loads(highrank("evaluate", "run", f"--{how}", *again, "--json", cwd=place).stdout)
+    assert plain["perplexity"] == pytest.approx(result["perplexity"])  # of the split asked for, with the best
+    assert "--tune belongs to" in fails("evaluate", "run", "--tune", cwd=place)
+    assert "--tune-tokens belongs to" in fails("evaluate", "run", f"--{how}", "--tune-tokens", 60, cwd=place)
+
+
 def test_record(place, trained):
     done = highrank("record", "run", "--dynamic", "--cache", cwd=place)
     assert "Written to results/runs/run.json" in done.stdout
@@ -127,6 +143,7 @@ def test_record(place, trained):
     result = json.loads(highrank("evaluate", "run", "--dynamic", "--split", "valid", "--json", cwd=place).stdout)
     assert made["dynamic"]["valid_ppl"] == pytest.approx(result["perplexity"])
     assert made["overrides"]["model.n_components"] == 3
+    assert "--tune belongs to" in fails("record", "run", "--tune", cwd=place)
     assert "does not end in .json" in fails("record", "run", "--out", "folder", cwd=place)
     assert "there is no run at nowhere" in fails("record", "nowhere", cwd=place)
     (trained / "model.safetensors").unlink()

@@ -80,7 +80,9 @@ def test_a_record_holds_what_needs_the_weights(staged, tmp_path, monkeypatch):
     run, corpus = staged
     settings = DynamicSettings(lr=0.01, lamb=0.1, stats_batch_size=4)
     monkeypatch.setattr("highrank.training.record.dynamic_settings", lambda corpus: settings)
-    made = record(run, corpus, CPU, dynamic=True, cache=True)
+    monkeypatch.setattr("highrank.evaluation.tune.FACTORS", (2.0,))
+    monkeypatch.setattr("highrank.evaluation.tune.KNOBS", ("lamb",))
+    made = record(run, corpus, CPU, dynamic=True, cache=True, tune=True)
     model = highrank.load(run.folder).model
     statistics = gradient_statistics(model, corpus.splits["train"], settings)
     for split in ("valid", "test"):
@@ -91,6 +93,9 @@ def test_a_record_holds_what_needs_the_weights(staged, tmp_path, monkeypatch):
         )
         assert made["cache"][f"{split}_ppl"] != made[f"{split}_ppl"]
     assert made["dynamic"]["settings"]["lr"] == 0.01
+    for how in ("dynamic", "cache"):
+        assert made[f"{how}_tuned"]["settings"] == made[f"{how}_tuned"]["tuning"]["best"]
+        assert made[f"{how}_tuned"]["valid_ppl"] <= made[how]["valid_ppl"]
     assert made["dynamic"]["seconds"] > 0
     json.dumps(made)
     assert made.keys() >= {"recipe", "epochs", "seconds", "valid_ppl", "test_ppl", "seed", "provenance"}

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # Off a terminal nothing needs to fit a screen; rich would cut tables to 80 columns.
 out = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+err = Console(highlight=False, stderr=True)  # progress and remarks: standard output is for results
 
 DataDir = Annotated[
     Path | None,
@@ -52,7 +53,7 @@ def watching() -> "Iterator[Watch]":
     """Bars on the error stream: the block's value is called with what starts, and what it gives with (done, total)."""
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True) as bars:
+    with Progress(console=err, transient=True) as bars:
 
         def watch(what: str) -> Callable[[int, int], object]:
             task = bars.add_task(what)

@@ -14,6 +14,9 @@ def record(
     output: Annotated[Path | None, typer.Option("--out", help="Default: results/runs/, named as the run.")] = None,
     dynamic: Annotated[bool, typer.Option("--dynamic", help="With dynamic evaluation of valid and test.")] = False,
     cache: Annotated[bool, typer.Option("--cache", help="With the continuous cache on valid and test.")] = False,
+    tune: Annotated[
+        bool, typer.Option("--tune", help="With the settings that do best on validation, beside the published ones.")
+    ] = False,
     data_dir: DataDir = None,
     device: Device = "auto",
 ) -> None:
@@ -26,6 +29,8 @@ def record(
     from highrank.training.record import record as make_record
     from highrank.training.run import Run
 
+    if tune and not (dynamic or cache):
+        raise UserError("--tune belongs to --dynamic or --cache: add one of them.")
     opened = Run(run)
     opened.info()
     output = output or Path("results") / "runs" / f"{run.resolve().name}.json"
@@ -36,7 +41,7 @@ def record(
     where = find_device(device)
     corpus = opened.corpus(data_dir)
     with watching() as watch:
-        made = make_record(opened, corpus, where, dynamic=dynamic, cache=cache, watch=watch)
+        made = make_record(opened, corpus, where, dynamic=dynamic, cache=cache, tune=tune, watch=watch)
     write_json(output, made)
     parts = [f"{how}valid {part['valid_ppl']:.2f}, test {part['test_ppl']:.2f}" for how, part in _parts(made)]
     out.print(f"{made['recipe']}, {made['epochs']} epochs: {'; '.join(parts)}\nWritten to {output}", soft_wrap=True)
@@ -44,7 +49,8 @@ def record(
 
 def _parts(made: dict) -> list[tuple[str, dict]]:
     ended = [(_stage(s["stage"]), s) for s in made["stages"][:-1]]
-    adapted = [(f"{how}: ", made[how]) for how in ("dynamic", "cache") if how in made]
+    hows = ("dynamic", "dynamic_tuned", "cache", "cache_tuned")
+    adapted = [(f"{how.replace('_', ', ')}: ", made[how]) for how in hows if how in made]
     return [*ended, (_stage(made["stage"]) if ended else "", made), *adapted]
 
 

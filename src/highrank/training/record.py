@@ -16,23 +16,26 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from highrank.data.corpus import Corpus, cache_folder
 from highrank.evaluation.cache import cache_evaluate
-from highrank.evaluation.dynamic import cached_statistics, dynamic_evaluate
-from highrank.evaluation.perplexity import evaluate
+from highrank.evaluation.dynamic import OnProgress, cached_statistics, dynamic_evaluate
+from highrank.evaluation.perplexity import Evaluation, evaluate
+from highrank.evaluation.tune import tune_cache, tune_dynamic
 from highrank.files import write_json
 from highrank.recipes import cache_settings, dynamic_settings, overrides
+from highrank.recipes.recipe import CacheSettings, DynamicSettings
 from highrank.training import checkpoint as checkpoints
 from highrank.training.checkpoint import Progress, stage_result
-from highrank.training.run import Loaded, Run, load
+from highrank.training.run import Run, load
 
 SPLITS = ("valid", "test")
 CURVE = ("epoch", "seconds", "train_ppl", "valid_ppl")
-Watch = Callable[[str], Callable[[int, int], object]]  # what is about to start -> whom to tell (done, total)
+Watch = Callable[[str], OnProgress]  # what is about to start -> whom to tell (done, total)
 
 
-def unwatched(what: str) -> Callable[[int, int], object]:
+def unwatched(what: str) -> OnProgress:
     return lambda done, total: None
 
 
@@ -83,47 +86,54 @@ def record(
     *,
     dynamic: bool = False,
     cache: bool = False,
+    tune: bool = False,
     watch: Watch = unwatched,
 ) -> dict[str, Any]:
-    """The run's summary, made now unless the one at hand is of this very state, and how it does when it adapts."""
+    """The run's summary, made now unless the one at hand is of this very state, and how it does when it adapts.
+
+    `dynamic` and `cache` use the published settings; `tune` adds the best ones found on validation beside them.
+    """
     progress = checkpoints.load_progress(run.folder)
     summary = run.summary()
     if summary is None or summary.get("updates") != progress.step or summary["eval_batch_size"] != 1:
         summary = summarize(run, corpus, device, _outcome(progress), watch=watch)
+    adapted: dict[str, Any] = {}
     loaded = load(run.folder, device)
-    adapted = {}
+    model, valid = loaded.model, corpus.splits["valid"]
     if dynamic:
-        adapted["dynamic"] = _dynamic(run, loaded, corpus, watch)
+        settings = dynamic_settings(loaded.recipe.data.corpus)
+        statistics = cached_statistics(
+            model, run.model_file, corpus.splits["train"], settings, cache_folder(), watch("gradient statistics")
+        )
+
+        def learn(ids: Tensor, how: DynamicSettings, tell: OnProgress) -> Evaluation:
+            return dynamic_evaluate(model, ids, statistics, how, tell)
+
+        adapted["dynamic"] = _on_both(learn, settings, corpus, watch, "dynamic")
+        if tune:
+            found = tune_dynamic(model, valid, statistics, settings, on_progress=watch("tuning dynamic evaluation"))
+            adapted["dynamic_tuned"] = _on_both(learn, found.best, corpus, watch, "dynamic, tuned")
+            adapted["dynamic_tuned"]["tuning"] = found.as_json()
     if cache:
-        adapted["cache"] = _cache(loaded, corpus, watch)
+        usual = cache_settings(loaded.recipe.data.corpus)
+
+        def remember(ids: Tensor, how: CacheSettings, tell: OnProgress) -> Evaluation:
+            return cache_evaluate(model, ids, how, on_progress=tell)
+
+        adapted["cache"] = _on_both(remember, usual, corpus, watch, "cache")
+        if tune:
+            best = tune_cache(model, valid, usual, watch("tuning the cache"))
+            adapted["cache_tuned"] = _on_both(remember, best.best, corpus, watch, "cache, tuned")
+            adapted["cache_tuned"]["tuning"] = best.as_json(most=20)
     return {**summary, **adapted}
 
 
-def _dynamic(run: Run, loaded: Loaded, corpus: Corpus, watch: Watch) -> dict[str, Any]:
-    settings = dynamic_settings(loaded.recipe.data.corpus)
+def _on_both(
+    adapt: Callable[[Tensor, Any, OnProgress], Evaluation], settings: Any, corpus: Corpus, watch: Watch, name: str
+) -> dict[str, Any]:
+    """One way to adapt, on validation and test."""
     began = time.perf_counter()
-    train = corpus.splits["train"]
-    statistics = cached_statistics(
-        loaded.model, run.model_file, train, settings, cache_folder(), watch("gradient statistics")
-    )
-    results = {
-        f"{split}_ppl": dynamic_evaluate(
-            loaded.model, corpus.splits[split], statistics, settings, watch(f"{split}, dynamic")
-        ).perplexity
-        for split in SPLITS
-    }
-    return {"settings": dataclasses.asdict(settings), **results, "seconds": time.perf_counter() - began}
-
-
-def _cache(loaded: Loaded, corpus: Corpus, watch: Watch) -> dict[str, Any]:
-    settings = cache_settings(loaded.recipe.data.corpus)
-    began = time.perf_counter()
-    results = {
-        f"{split}_ppl": cache_evaluate(
-            loaded.model, corpus.splits[split], settings, on_progress=watch(f"{split}, cache")
-        ).perplexity
-        for split in SPLITS
-    }
+    results = {f"{s}_ppl": adapt(corpus.splits[s], settings, watch(f"{s}, {name}")).perplexity for s in SPLITS}
     return {"settings": dataclasses.asdict(settings), **results, "seconds": time.perf_counter() - began}
 
 
