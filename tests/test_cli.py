@@ -117,6 +117,39 @@ def test_dynamic_evaluation_changes_no_file_of_the_run(place, trained):
     assert "--lambda must be positive" in fails("evaluate", "run", "--dynamic", "--lambda", 0, cwd=place)
 
 
+@pytest.mark.parametrize("how", ["dynamic", "cache"])
+def test_settings_are_tuned_on_validation(place, trained, how):
+    arguments = ("evaluate", "run", f"--{how}", "--tune", "--tune-tokens", 60)
+    done = highrank(*arguments, cwd=place)
+    assert "points tried on 60 tokens of valid" in done.stdout
+    result = json.loads(highrank(*arguments, "--json", cwd=place).stdout)
+    assert result[how] == result["tuned"]["best"]
+    assert result["tuned"]["tried"][0]["perplexity"] == min(p["perplexity"] for p in result["tuned"]["tried"])
+    again = [part for key, value in result[how].items() for part in (f"--{key.replace('lamb', 'lambda')}", value)]
+    again = again[: again.index("--stats_batch_size")] if how == "dynamic" else again
+    plain = json.loads(highrank("evaluate", "run", f"--{how}", *again, "--json", cwd=place).stdout)
+    assert plain["perplexity"] == pytest.approx(result["perplexity"])  # of the split asked for, with the best
+    assert "--tune belongs to" in fails("evaluate", "run", "--tune", cwd=place)
+    assert "--tune-tokens belongs to" in fails("evaluate", "run", f"--{how}", "--tune-tokens", 60, cwd=place)
+
+
+def test_record(place, trained):
+    done = highrank("record", "run", "--dynamic", "--cache", cwd=place)
+    assert "Written to results/runs/run.json" in done.stdout
+    made = json.loads((place / "results" / "runs" / "run.json").read_text())
+    summary = json.loads((trained / "summary.json").read_text())
+    assert made == summary | {"dynamic": made["dynamic"], "cache": made["cache"]}
+    assert f"dynamic: valid {made['dynamic']['valid_ppl']:.2f}" in done.stdout
+    result = json.loads(highrank("evaluate", "run", "--dynamic", "--split", "valid", "--json", cwd=place).stdout)
+    assert made["dynamic"]["valid_ppl"] == pytest.approx(result["perplexity"])
+    assert made["overrides"]["model.n_components"] == 3
+    assert "--tune belongs to" in fails("record", "run", "--tune", cwd=place)
+    assert "does not end in .json" in fails("record", "run", "--out", "folder", cwd=place)
+    assert "there is no run at nowhere" in fails("record", "nowhere", cwd=place)
+    (trained / "model.safetensors").unlink()
+    assert "no trained weights yet" in fails("record", "run", cwd=place)
+
+
 def test_cache_evaluation(place, trained):
     plain = json.loads(highrank("evaluate", "run", "--json", cwd=place).stdout)
     result = json.loads(highrank("evaluate", "run", "--cache", "--window", 50, "--json", cwd=place).stdout)
@@ -191,7 +224,9 @@ def same_run(a: Path, b: Path) -> None:
         assert all(torch.equal(x[k], y[k]) for k in x)
     assert torch.equal(one.torch_rng, two.torch_rng)
     assert (one.n_averaged, one.window_rng) == (two.n_averaged, two.window_rng)
-    timeless = {"seconds": 0.0, "metrics_bytes": 0}
+    for progress in (one.progress, two.progress):
+        progress.stages = [{**stage, "seconds": 0.0} for stage in progress.stages]
+    timeless = {"seconds": 0.0, "metrics_bytes": 0, "pieces": []}
     assert dataclasses.replace(one.progress, **timeless) == dataclasses.replace(two.progress, **timeless)
     assert (a / "model.safetensors").read_bytes() == (b / "model.safetensors").read_bytes()
 

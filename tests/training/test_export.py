@@ -1,10 +1,11 @@
 """Runs that survive their machine: export, import, and go on."""
 
 import json
+import statistics
 
 import pytest
 import torch
-from test_loop import CPU, changed, epochs
+from test_loop import CPU, LEARNER, changed, epochs
 
 import highrank
 from highrank.errors import UserError
@@ -49,6 +50,24 @@ def test_a_half_precision_export_ends_within_noise(run, toy_corpus, tmp_path, av
     for one in (run, copy):
         train(LONG, toy_corpus, one, CPU, resume=True)
     assert epochs(copy)[-1]["valid_nll"] == pytest.approx(epochs(run)[-1]["valid_nll"], rel=0.05)
+
+
+def test_a_run_cut_in_two_ends_within_the_noise_between_seeds(toy_corpus, tmp_path):
+    """Half precision must cost less than the choice of a seed does, for the weights that are kept at the end."""
+    uncut, cut = [], []
+    for seed in (1, 2, 3):
+        recipe = changed(LEARNER, seed=seed, nonmono=1, max_epochs=8)
+        run, copy = Run(tmp_path / f"run-{seed}"), Run(tmp_path / f"copy-{seed}")
+        train(recipe, toy_corpus, run, CPU, max_epochs=4)
+        export_run(run, tmp_path / f"export-{seed}", torch.float16, 10**6, averages_only=False)
+        import_run(tmp_path / f"export-{seed}", copy)
+        for one, results in ((run, uncut), (copy, cut)):
+            assert train(recipe, toy_corpus, one, CPU, resume=True) == "finished"
+            assert [e["epoch"] for e in epochs(one)] == list(range(1, 9))
+            results.append(evaluate(highrank.load(one.folder).model, toy_corpus.splits["test"]).nll)
+    lost = [abs(a - b) for a, b in zip(cut, uncut, strict=True)]
+    assert max(lost) > 0  # it is another run
+    assert max(lost) < statistics.stdev(uncut)
 
 
 def test_shards_are_bounded_and_complete():

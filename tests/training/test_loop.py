@@ -11,7 +11,8 @@ import highrank
 from highrank.errors import UserError
 from highrank.recipes import DataSpec, ModelSpec, Recipe, TrainSpec, override
 from highrank.training import checkpoint as checkpoints
-from highrank.training.loop import Silent, Training, summarize, train
+from highrank.training.loop import Silent, Training, train
+from highrank.training.record import summarize
 from highrank.training.run import Run, copy_weights
 from highrank.training.step import Step
 

@@ -1,8 +1,10 @@
 """What the verbs share: options, the console, and small conversions."""
 
+import contextlib
 import json
 import math
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,8 +16,11 @@ from highrank.errors import UserError
 if TYPE_CHECKING:
     import torch
 
+    from highrank.training.record import Watch
+
 # Off a terminal nothing needs to fit a screen; rich would cut tables to 80 columns.
 out = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+err = Console(highlight=False, stderr=True)  # progress and remarks: standard output is for results
 
 DataDir = Annotated[
     Path | None,
@@ -41,6 +46,20 @@ def find_device(name: str) -> "torch.device":
     if device.type == "cuda" and (device.index or 0) >= found:
         raise UserError(f'the device "{name}" is not available here ({found} CUDA devices found): use --device cpu.')
     return device
+
+
+@contextlib.contextmanager
+def watching() -> "Iterator[Watch]":
+    """Bars on the error stream: the block's value is called with what starts, and what it gives with (done, total)."""
+    from rich.progress import Progress
+
+    with Progress(console=err, transient=True) as bars:
+
+        def watch(what: str) -> Callable[[int, int], object]:
+            task = bars.add_task(what)
+            return lambda done, total: bars.update(task, completed=done, total=total)
+
+        yield watch
 
 
 def parse_seconds(text: str) -> float:

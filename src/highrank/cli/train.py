@@ -59,9 +59,9 @@ def train(
     from highrank.data.corpus import load_corpus
     from highrank.recipes import get_recipe, override
     from highrank.recipes.recipe import from_resolved
-    from highrank.training.loop import summarize
     from highrank.training.loop import train as train_loop
     from highrank.training.progress import watch
+    from highrank.training.record import summarize
     from highrank.training.run import Run
 
     chosen = override(get_recipe(recipe), settings or [])
@@ -134,23 +134,19 @@ def _belongs(folder: str, recipe: str) -> bool:
 
 def _check_same_recipe(stored: dict[str, Any], chosen: dict[str, Any], folder: Path) -> None:
     """One sentence for the first value in which a resumed run would differ from what it was started with."""
+    from highrank.recipes import flat
+
     if chosen["train"]["precision"] == "auto":
         chosen["train"]["precision"] = stored["train"]["precision"]  # decided when the run was started
     if Path(chosen["data"]["corpus"]).exists():
         chosen["data"]["corpus"] = str(Path(chosen["data"]["corpus"]).resolve())
-    old, new = _flat(stored), _flat(chosen)
+    old, new = ({"name": recipe["name"], **flat(recipe)} for recipe in (stored, chosen))
     for key, value in old.items():
         if new[key] != value:
             raise UserError(
                 f"{folder} was started with {key} = {plain(value)}, not {plain(new[key])}: resume it without changing "
                 "the recipe, or start a new run."
             )
-
-
-def _flat(recipe: dict[str, Any]) -> dict[str, Any]:
-    """{"train": {"lr": 20}} -> {"train.lr": 20}"""
-    nested = {f"{part}.{key}": v for part, spec in recipe.items() if isinstance(spec, dict) for key, v in spec.items()}
-    return {"name": recipe["name"], **nested}
 
 
 @contextlib.contextmanager

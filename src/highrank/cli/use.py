@@ -2,15 +2,13 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 import highrank
-from highrank.cli.options import AsJson, DataDir, Device, RunFolder, find_device, out, print_json
+from highrank.cli.options import AsJson, DataDir, Device, RunFolder, err, find_device, out, print_json, watching
+from highrank.cli.tuning import say_point, show_points
 from highrank.errors import UserError
 
 
@@ -28,6 +26,12 @@ def evaluate(
     theta: Annotated[float | None, typer.Option(min=0.0, help="Cache: sharpness of its attention.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="Dynamic evaluation: added to the gradients' size.")] = None,
     segment: Annotated[int | None, typer.Option(min=1, help="Dynamic evaluation: words between updates.")] = None,
+    tune: Annotated[
+        bool, typer.Option("--tune", help="Choose the settings on validation, starting from those given.")
+    ] = False,
+    tune_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Tune on this much of validation. Default: all of it.")
+    ] = None,
     data_dir: DataDir = None,
     device: Device = "auto",
     as_json: AsJson = False,
@@ -35,14 +39,14 @@ def evaluate(
     """Exact perplexity of a run's best weights: every token but the first, predicted once.
 
     With --dynamic, after Krause et al. 2017, or --cache, after Grave et al. 2016; settings default to the published
-    ones for the run's corpus.
+    ones for the run's corpus. --tune searches around them on validation and shows every point tried: one knob at a time
+    by factors of 2, then of its root, for --dynamic; a grid in one pass for --cache.
     """
-    from rich.progress import Progress
-
     from highrank.data.corpus import cache_folder
     from highrank.evaluation.cache import cache_evaluate
     from highrank.evaluation.dynamic import cached_statistics, dynamic_evaluate
     from highrank.evaluation.perplexity import evaluate as evaluate_stream
+    from highrank.evaluation.tune import Tuned, tune_cache, tune_dynamic
     from highrank.recipes import cache_settings, dynamic_settings
     from highrank.training.run import Run
 
@@ -61,19 +65,20 @@ def evaluate(
         raise UserError("--lambda belongs to --dynamic or --cache: add one of them.")
     if cache and lamb is not None and lamb >= 1:
         raise UserError(f"--lambda must be below 1 for a cache, got {lamb}.")
+    if tune and not (dynamic or cache):
+        raise UserError("--tune belongs to --dynamic or --cache: add one of them.")
+    if tune_tokens is not None and not tune:
+        raise UserError("--tune-tokens belongs to --tune: add it.")
     named = {**(of_dynamic if dynamic else of_cache), "lamb": lamb}
     given: dict[str, Any] = {key: value for key, value in named.items() if value is not None}
     where = find_device(device)
     loaded = highrank.load(run, where)
-    corpus = _run_corpus(run, data_dir)
+    corpus = Run(run).corpus(data_dir)
     row: dict[str, Any] = {"run": str(run), "split": split, "batch_size": batch_size}
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-
-        def progress(what: str) -> Callable[[int, int], object]:
-            task = bar.add_task(what)
-            return lambda done, total: bar.update(task, completed=done, total=total)
-
+    with watching() as progress:
         ids = corpus.splits[split]
+        tuned: Tuned | None = None
+        tune_ids = corpus.splits["valid"][: None if tune_tokens is None else tune_tokens + 1]
         if dynamic:
             settings = dataclasses.replace(dynamic_settings(loaded.recipe.data.corpus), **given)
             statistics = cached_statistics(
@@ -84,18 +89,28 @@ def evaluate(
                 cache_folder(),
                 progress("gradient statistics"),
             )
+            if tune:
+                tuned = tune_dynamic(loaded.model, tune_ids, statistics, settings, say_point, progress("tuning"))
+                settings = tuned.best
             result = dynamic_evaluate(loaded.model, ids, statistics, settings, progress(f"evaluating {split}"))
             row |= {"batch_size": 1, "dynamic": dataclasses.asdict(settings)}
         elif cache:
             how_cached = dataclasses.replace(cache_settings(loaded.recipe.data.corpus), **given)
+            if tune:
+                tuned = tune_cache(loaded.model, tune_ids, how_cached, progress("tuning"))
+                how_cached = tuned.best
             result = cache_evaluate(loaded.model, ids, how_cached, on_progress=progress(f"evaluating {split}"))
             row |= {"batch_size": 1, "cache": dataclasses.asdict(how_cached)}
         else:
             result = evaluate_stream(loaded.model, ids, batch_size, on_progress=progress(f"evaluating {split}"))
     row |= {"tokens": result.tokens, "nll": result.nll, "perplexity": result.perplexity}
+    if tuned is not None:
+        row["tuned"] = tuned.as_json()
     if as_json:
         print_json(row)
         return
+    if tuned is not None:
+        show_points(tuned)
     how = "dynamic evaluation, " if dynamic else "with a cache, " if cache else ""
     out.print(
         f"{run}: {split} perplexity {result.perplexity:.2f} "
@@ -136,7 +151,7 @@ def generate(
     if unknown and "<unk>" not in index:
         raise UserError(f'the model does not know "{unknown[0]}": use words of its vocabulary ({run}/vocabulary.json).')
     if unknown:
-        Console(stderr=True).print(f"not in the vocabulary, read as <unk>: {' '.join(unknown)}", style="dim")
+        err.print(f"not in the vocabulary, read as <unk>: {' '.join(unknown)}", style="dim")
     if not tokens:
         raise UserError("--prompt is empty: give at least one word, for example --prompt '<eos>'.")
     ids = torch.tensor([index.get(t, index.get("<unk>", 0)) for t in tokens], device=where)
@@ -158,18 +173,3 @@ def _characters(prompt: str) -> list[str]:
 
     first, *rest = prompt.split(EOS)
     return [*first, *(token for part in rest for token in (EOS, *part))]
-
-
-def _run_corpus(folder: Path, data_dir: Path | None) -> Any:
-    """The corpus a run was trained on, found again and checked to be the same."""
-    from highrank.data.corpus import load_corpus
-    from highrank.training.run import Run
-
-    run = Run(folder)
-    info = run.info()
-    data_dir = data_dir or (Path(info["data_dir"]) if info.get("data_dir") else None)
-    spec = run.recipe().data
-    corpus = load_corpus(spec.corpus, data_dir, spec.level)
-    if corpus.fingerprint != info.get("corpus_fingerprint"):
-        raise UserError(f"the text of {corpus.name} is not the one that {folder} was trained on: use the same files.")
-    return corpus

@@ -12,7 +12,8 @@ from highrank.data.corpus import Corpus
 from highrank.errors import UserError
 from highrank.recipes import RECIPES
 from highrank.training.checkpoint import load_progress
-from highrank.training.loop import Listener, summarize, train
+from highrank.training.loop import Listener, train
+from highrank.training.record import summarize
 from highrank.training.run import Run, load
 
 RECIPE_NAMES = ("pydoc-softmax", "pydoc-moc", "pydoc-mos")

@@ -1,5 +1,8 @@
 """The paper's hyper-parameters as data, one file a corpus. `highrank recipes` prints them side by side."""
 
+import json
+from typing import Any
+
 from highrank.errors import UserError, nearest
 from highrank.recipes import penn, pydoc, wikitext2
 from highrank.recipes.recipe import (
@@ -10,6 +13,7 @@ from highrank.recipes.recipe import (
     PaperResult,
     Recipe,
     TrainSpec,
+    flat,
     override,
 )
 
@@ -24,6 +28,7 @@ __all__ = [
     "dynamic_settings",
     "get_recipe",
     "override",
+    "overrides",
 ]
 
 RECIPES = {recipe.name: recipe for part in (penn, wikitext2, pydoc) for recipe in part.RECIPES}
@@ -33,6 +38,20 @@ def get_recipe(name: str) -> Recipe:
     if name not in RECIPES:
         raise UserError(f'there is no recipe called "{name}"{nearest(name, RECIPES)}')
     return RECIPES[name]
+
+
+def overrides(resolved: dict[str, Any]) -> dict[str, Any]:
+    """Where a run's stored recipe differs from the recipe of its name; nothing for a recipe of one's own.
+
+    The precision that `auto` chose on a machine is no difference, and neither is a key that the older of the two lacks.
+    """
+    if resolved["name"] not in RECIPES:
+        return {}
+    recipe = RECIPES[resolved["name"]]
+    usual, own = flat(json.loads(json.dumps(recipe.resolved()))), flat(json.loads(json.dumps(resolved)))
+    if recipe.train.precision == "auto":
+        usual["train.precision"] = own.get("train.precision")
+    return {key: own[key] for key in usual if key in own and own[key] != usual[key]}
 
 
 def cache_settings(corpus: str) -> CacheSettings:

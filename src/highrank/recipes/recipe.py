@@ -114,6 +114,11 @@ class Recipe:
         }
 
 
+def flat(resolved: dict[str, Any]) -> dict[str, Any]:
+    """{"train": {"lr": 20}} -> {"train.lr": 20}"""
+    return {f"{part}.{key}": v for part, spec in resolved.items() if isinstance(spec, dict) for key, v in spec.items()}
+
+
 def from_resolved(data: Any, where: str) -> Recipe:
     """The recipe in a run folder; a foreign or damaged one gets one sentence."""
     try:

@@ -41,6 +41,19 @@ class Progress:
     seconds: float = 0.0  # of training and validation so far
     finished: bool = False
     metrics_bytes: int = 0  # how much of metrics.jsonl belongs to this checkpoint
+    stages: list[dict[str, Any]] = field(default_factory=list)  # what the stages that are over came to
+    pieces: list[dict[str, Any]] = field(default_factory=list)  # one a start: where, when, from which epoch on
+
+
+def stage_result(progress: Progress, results: dict[str, float]) -> dict[str, Any]:
+    """A stage of a record: the best weights when it ended (or so far), and what they had cost in all."""
+    return {
+        "stage": progress.stage,
+        "epochs": progress.epoch,
+        "best_epoch": progress.best_epoch,
+        "seconds": progress.seconds,
+        **results,
+    }
 
 
 @dataclass

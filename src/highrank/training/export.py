@@ -2,6 +2,7 @@
 
     index.json              what is where, and where training stands
     run.json                recipe, corpus, provenance;  vocabulary.json: the words
+    epochs.jsonl            the lines of metrics.jsonl that tell of whole epochs: the curve so far
     shard-00001.safetensors, ...   each at most the size asked for; a tensor too large for one is split by rows
 
 An export holds the current weights and, once averaging is on, their averages and the best weights if they are others,
@@ -10,6 +11,7 @@ averages once averaging is on: a quarter of a float32 checkpoint in float16. Tra
 averages that start anew, as finetuning does. `import_run` gives float32 back.
 """
 
+import json
 import math
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -20,13 +22,14 @@ import torch
 from torch import Tensor
 
 from highrank.errors import UserError
-from highrank.files import read_json, read_tensors, write_json, write_tensors
+from highrank.files import read_json, read_tensors, write_json, write_tensors, write_text
 from highrank.training import checkpoint as checkpoints
 from highrank.training.checkpoint import Checkpoint, Progress
 from highrank.training.run import Run, build_model, copy_weights
 
 FORMAT = 1
 COPIED = ("run.json", "vocabulary.json")
+EPOCHS = "epochs.jsonl"
 
 
 def export_run(run: Run, folder: Path, dtype: torch.dtype, max_shard_bytes: int, averages_only: bool) -> list[Path]:
@@ -56,6 +59,8 @@ def export_run(run: Run, folder: Path, dtype: torch.dtype, max_shard_bytes: int,
             places.setdefault(name, []).append(files[-1].name)
     for name in COPIED:
         write_json(folder / name, read_json(run.folder / name, name))
+    epochs = [line for line in run.metrics() if line["kind"] == "epoch" and line["epoch"] <= saved.progress.epoch]
+    write_text(folder / EPOCHS, "".join(json.dumps(line) + "\n" for line in epochs))
     index = {
         "format": FORMAT,
         "dtype": str(dtype).removeprefix("torch."),
@@ -67,7 +72,7 @@ def export_run(run: Run, folder: Path, dtype: torch.dtype, max_shard_bytes: int,
         "tensors": places,
     }
     write_json(folder / "index.json", index)
-    return [*files, *(folder / name for name in COPIED), folder / "index.json"]
+    return [*files, *(folder / name for name in (*COPIED, EPOCHS, "index.json"))]
 
 
 def import_run(folder: Path, run: Run) -> Progress:
@@ -87,7 +92,9 @@ def import_run(folder: Path, run: Run) -> Progress:
 
     for name in COPIED:
         write_json(run.folder / name, read_json(folder / name, name))
-    run.metrics_file.touch()
+    epochs = folder / EPOCHS  # earlier versions left the curve behind
+    write_text(run.metrics_file, epochs.read_text(encoding="utf-8") if epochs.exists() else "")
+    saved.progress.metrics_bytes = run.metrics_file.stat().st_size
     checkpoints.save(run.folder, saved)
     run.save_model(best, {"epoch": saved.progress.epoch, "imported": True})
     return saved.progress
@@ -102,7 +109,6 @@ def _checkpoint(folder: Path, index: dict[str, Any]) -> tuple[Checkpoint, dict[s
     weights, averages, best = ({name: t.float() for name, t in part.items()} for part in parts.values())
     best = best or averages or weights
     progress = Progress(**index["progress"])
-    progress.metrics_bytes = 0  # the file of metrics stays behind
     if index["averages_only"]:
         progress.row, progress.loss_sum, progress.loss_tokens = 0, 0.0, 0
         averages = {name: t.clone() for name, t in weights.items()} if index["averaging"] else {}

@@ -11,7 +11,6 @@ An epoch visits windows of random length over the columns; each window is one up
 lr * length / bptt. Everything that decides what comes next is in `Training`, and `checkpoint()` captures all of it.
 """
 
-import json
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -27,14 +26,14 @@ from highrank.data.batches import Window, columns, random_windows
 from highrank.data.corpus import Corpus
 from highrank.errors import UserError
 from highrank.evaluation.perplexity import evaluate, perplexity
-from highrank.files import write_json
 from highrank.recipes.recipe import Recipe
 from highrank.training import checkpoint as checkpoints
-from highrank.training.checkpoint import Checkpoint, Progress
+from highrank.training.checkpoint import Checkpoint, Progress, stage_result
 from highrank.training.graph import GraphedStep
 from highrank.training.metrics import Metrics
 from highrank.training.nt_asgd import NTASGD, is_worse
-from highrank.training.run import Run, build_model, copy_weights, load
+from highrank.training.provenance import provenance
+from highrank.training.run import Run, build_model, copy_weights
 from highrank.training.step import Precision, Step
 
 MAX_SKIPPED_IN_A_ROW = 20
@@ -144,11 +143,15 @@ class Training:
         if progress.stage >= self.recipe.train.finetunes:
             progress.finished = True
             return
+        self.save_best()
+        self.run.load_weights(self.model)
+        # The next stage may find better weights and take the place of these: what they are worth is told now.
+        splits = ("valid", "test")
+        results = {f"{name}_ppl": evaluate(self.model, self.corpus.splits[name]).perplexity for name in splits}
+        progress.stages.append(stage_result(progress, results))
         progress.stage += 1
         progress.stage_epoch = 0
         progress.history = []
-        self.save_best()
-        self.run.load_weights(self.model)
         self.optimizer.start_averaging()
 
     def save_best(self) -> None:
@@ -235,6 +238,15 @@ def _train(
     if resume:
         _restore(training)
     progress = training.progress
+    progress.pieces.append(
+        {
+            "epoch": progress.epoch,
+            "seconds": progress.seconds,
+            "time_budget": time_budget,
+            "outcome": None,
+            **provenance(training.device),
+        }
+    )
     metrics = Metrics(run.folder, progress.metrics_bytes, progress.step)
     clock = _Clock(progress, checkpoint_every)
 
@@ -259,6 +271,7 @@ def _train(
                 outcome = _reason_to_pause(clock, time_budget, should_stop) or outcome
             if outcome != "finished":
                 break
+        progress.pieces[-1]["outcome"] = outcome
         save()
     finally:
         metrics.close()
@@ -322,6 +335,7 @@ def _epoch(
     train_nll = progress.loss_sum / max(1, progress.loss_tokens)
     averaged, stage = training.optimizer.averaging, progress.stage
     valid = training.validate()
+    clock.count(progress)
     training.end_epoch(valid)
     clock.count(progress)
     record = {
@@ -379,32 +393,3 @@ class _Clock:
             return False
         self._wrote = time.perf_counter()
         return True
-
-
-def summarize(run: Run, corpus: Corpus, device: torch.device, outcome: Outcome, batch_size: int = 1) -> dict[str, Any]:
-    """Perplexities of the run's best weights in float32, with everything a record needs, written to summary.json."""
-    info = run.info()
-    progress = checkpoints.load_progress(run.folder)
-    model = load(run.folder, device).model
-    results = {split: evaluate(model, corpus.splits[split], batch_size) for split in ("valid", "test")}
-    lines = [json.loads(line) for line in run.metrics_file.read_text().splitlines()]
-    curve = [line for line in lines if line["kind"] == "epoch"]
-    summary = {
-        "recipe": info["recipe"]["name"],
-        "outcome": outcome,
-        "epochs": progress.epoch,
-        "best_epoch": progress.best_epoch,
-        "stage": progress.stage,
-        "parameters": model.n_parameters(),
-        "valid_ppl": results["valid"].perplexity,
-        "test_ppl": results["test"].perplexity,
-        "eval_batch_size": batch_size,
-        "seconds": progress.seconds,
-        "skipped": progress.skipped,
-        "seed": info["recipe"]["train"]["seed"],
-        "provenance": info["provenance"],
-        "settings": info["recipe"],
-        "curve": {key: [line[key] for line in curve] for key in ("epoch", "seconds", "train_ppl", "valid_ppl")},
-    }
-    write_json(run.summary_file, summary)
-    return summary

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from highrank.data.corpus import Corpus
+from highrank.data.corpus import Corpus, load_corpus
 from highrank.errors import UserError
 from highrank.files import read_json, read_tensors, write_json, write_tensors
 from highrank.models.language_model import LanguageModel
@@ -93,6 +93,27 @@ class Run:
         if not isinstance(summary, dict) or not {"epochs", "valid_ppl", "test_ppl"} <= summary.keys():
             raise UserError(f"{self.summary_file} is not a summary of a run.")
         return summary
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl; none where an import brought none."""
+        if not self.metrics_file.exists():
+            return []
+        try:
+            return [json.loads(line) for line in self.metrics_file.read_text(encoding="utf-8").splitlines()]
+        except (OSError, ValueError) as error:
+            raise UserError(f"{self.metrics_file} is damaged ({error}): restore it or start anew.") from None
+
+    def corpus(self, data_dir: Path | None = None) -> Corpus:
+        """The corpus that the run was trained on, found again and checked to be the same."""
+        info = self.info()
+        data_dir = data_dir or (Path(info["data_dir"]) if info.get("data_dir") else None)
+        spec = self.recipe().data
+        corpus = load_corpus(spec.corpus, data_dir, spec.level)
+        if corpus.fingerprint != info.get("corpus_fingerprint"):
+            raise UserError(
+                f"the text of {corpus.name} is not the one that {self.folder} was trained on: use the same files."
+            )
+        return corpus
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

@@ -1,0 +1,58 @@
+"""`highrank record`: one complete record of a run, while its weights are at hand."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from highrank.cli.options import DataDir, Device, RunFolder, find_device, out, watching
+from highrank.errors import UserError
+
+
+def record(
+    run: RunFolder,
+    output: Annotated[Path | None, typer.Option("--out", help="Default: results/runs/, named as the run.")] = None,
+    dynamic: Annotated[bool, typer.Option("--dynamic", help="With dynamic evaluation of valid and test.")] = False,
+    cache: Annotated[bool, typer.Option("--cache", help="With the continuous cache on valid and test.")] = False,
+    tune: Annotated[
+        bool, typer.Option("--tune", help="With the settings that do best on validation, beside the published ones.")
+    ] = False,
+    data_dir: DataDir = None,
+    device: Device = "auto",
+) -> None:
+    """Write what a run came to as one JSON file, which 'highrank report' puts beside the paper.
+
+    Perplexities of the best weights, of every stage, with --dynamic and --cache how they do when they adapt to what
+    they read; settings, seed, machines, commits, times and the whole curve.
+    """
+    from highrank.files import write_json
+    from highrank.training.record import record as make_record
+    from highrank.training.run import Run
+
+    if tune and not (dynamic or cache):
+        raise UserError("--tune belongs to --dynamic or --cache: add one of them.")
+    opened = Run(run)
+    opened.info()
+    output = output or Path("results") / "runs" / f"{run.resolve().name}.json"
+    if output.suffix != ".json":
+        raise UserError(f"{output} does not end in .json: name a file, for example --out {output}.json.")
+    if not opened.model_file.exists():
+        raise UserError(f"{run} has no trained weights yet: let it finish an epoch first.")
+    where = find_device(device)
+    corpus = opened.corpus(data_dir)
+    with watching() as watch:
+        made = make_record(opened, corpus, where, dynamic=dynamic, cache=cache, tune=tune, watch=watch)
+    write_json(output, made)
+    parts = [f"{how}valid {part['valid_ppl']:.2f}, test {part['test_ppl']:.2f}" for how, part in _parts(made)]
+    out.print(f"{made['recipe']}, {made['epochs']} epochs: {'; '.join(parts)}\nWritten to {output}", soft_wrap=True)
+
+
+def _parts(made: dict) -> list[tuple[str, dict]]:
+    ended = [(_stage(s["stage"]), s) for s in made["stages"][:-1]]
+    hows = ("dynamic", "dynamic_tuned", "cache", "cache_tuned")
+    adapted = [(f"{how.replace('_', ', ')}: ", made[how]) for how in hows if how in made]
+    return [*ended, (_stage(made["stage"]) if ended else "", made), *adapted]
+
+
+def _stage(number: int) -> str:
+    return "not finetuned: " if number == 0 else f"finetuned {number} times: " if number > 1 else "finetuned: "

@@ -1,0 +1,43 @@
+"""How a search for settings is shown: a line a point while it runs, and a table of all of them at the end."""
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from highrank.cli.options import err, out
+
+if TYPE_CHECKING:
+    from highrank.evaluation.tune import Tuned
+    from highrank.recipes.recipe import DynamicSettings
+
+NAMES = {"lr": "lr", "lamb": "lambda", "epsilon": "epsilon", "window": "window", "theta": "theta"}
+
+
+def say_point(settings: "DynamicSettings", nll: float, count: int) -> None:
+    err.print(f"point {count}: {_line(settings)}: valid {_ppl(nll)}")
+
+
+def show_points(tuned: "Tuned[Any]") -> None:
+    """Best first. The cache tries hundreds: a row for each window and theta, with the best of their lambdas."""
+    names = [name for name in NAMES if hasattr(tuned.best, name)]
+    table = Table(*(NAMES[name] for name in names), "valid perplexity")
+    seen = set()
+    for settings, nll in tuned.points:
+        group = (settings.window, settings.theta) if hasattr(settings, "window") else settings
+        if group not in seen:
+            seen.add(group)
+            table.add_row(*(f"{getattr(settings, name):g}" for name in names), _ppl(nll))
+    out.print(table)
+    more = "" if len(seen) == len(tuned.points) else ", each row with its best lambda"
+    out.print(f"{len(tuned.points)} points tried on {tuned.tokens:,} tokens of valid{more}; best: {_line(tuned.best)}")
+
+
+def _line(settings: Any) -> str:
+    return ", ".join(f"{text} {getattr(settings, name):g}" for name, text in NAMES.items() if hasattr(settings, name))
+
+
+def _ppl(nll: float) -> str:
+    from highrank.evaluation.perplexity import perplexity
+
+    return f"{perplexity(nll):.3f}" if math.isfinite(nll) else "diverged"

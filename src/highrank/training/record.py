@@ -1,0 +1,149 @@
+"""Run -> record: what a run came to, on one page of JSON that can stand without its weights.
+
+`summarize` writes summary.json into the run's folder whenever training ends or pauses. `record` adds what needs the
+weights, while they are at hand: dynamic evaluation and the cache. `highrank report` reads records and nothing else.
+
+    valid_ppl, test_ppl    of the best weights on validation, in float32, one stream
+    stages                 the same at the end of training (stage 0) and of each finetuning stage
+    overrides              where the run's settings differ from the recipe of that name
+    pieces                 the starts of a run that was resumed or carried elsewhere: machine, commit, time
+    seconds, epochs        in all, over every piece
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from highrank.data.corpus import Corpus, cache_folder
+from highrank.evaluation.cache import cache_evaluate
+from highrank.evaluation.dynamic import OnProgress, cached_statistics, dynamic_evaluate
+from highrank.evaluation.perplexity import Evaluation, evaluate
+from highrank.evaluation.tune import tune_cache, tune_dynamic
+from highrank.files import write_json
+from highrank.recipes import cache_settings, dynamic_settings, overrides
+from highrank.recipes.recipe import CacheSettings, DynamicSettings
+from highrank.training import checkpoint as checkpoints
+from highrank.training.checkpoint import Progress, stage_result
+from highrank.training.run import Run, load
+
+SPLITS = ("valid", "test")
+CURVE = ("epoch", "seconds", "train_ppl", "valid_ppl")
+Watch = Callable[[str], OnProgress]  # what is about to start -> whom to tell (done, total)
+
+
+def unwatched(what: str) -> OnProgress:
+    return lambda done, total: None
+
+
+def summarize(
+    run: Run, corpus: Corpus, device: torch.device, outcome: str, batch_size: int = 1, watch: Watch = unwatched
+) -> dict[str, Any]:
+    """Perplexities of the run's best weights in float32, with everything a record needs, written to summary.json."""
+    info = run.info()
+    progress = checkpoints.load_progress(run.folder)
+    model = load(run.folder, device).model
+    results = {
+        f"{split}_ppl": evaluate(model, corpus.splits[split], batch_size, on_progress=watch(split)).perplexity
+        for split in SPLITS
+    }
+    # A run that was killed may have told more than its checkpoint knows.
+    epochs = [line for line in run.metrics() if line["kind"] == "epoch" and line["epoch"] <= progress.epoch]
+    summary = {
+        "recipe": info["recipe"]["name"],
+        "overrides": overrides(info["recipe"]),
+        "outcome": outcome,
+        "epochs": progress.epoch,
+        "updates": progress.step,
+        "best_epoch": progress.best_epoch,
+        "stage": progress.stage,
+        "stages": [*progress.stages, stage_result(progress, results)],
+        "parameters": model.n_parameters(),
+        **results,
+        "eval_batch_size": batch_size,
+        "seconds": progress.seconds,
+        "pieces": progress.pieces,
+        "skipped": progress.skipped,
+        "seed": info["recipe"]["train"]["seed"],
+        "provenance": info["provenance"],
+        "settings": info["recipe"],
+        "averaged_from": next((line["epoch"] for line in epochs if line["averaged"]), None),
+        "curve": {
+            key: [_short(line[key]) for line in epochs] for key in ("epoch", "seconds", "train_ppl", "valid_ppl")
+        },
+    }
+    write_json(run.summary_file, summary)
+    return summary
+
+
+def record(
+    run: Run,
+    corpus: Corpus,
+    device: torch.device,
+    *,
+    dynamic: bool = False,
+    cache: bool = False,
+    tune: bool = False,
+    watch: Watch = unwatched,
+) -> dict[str, Any]:
+    """The run's summary, made now unless the one at hand is of this very state, and how it does when it adapts.
+
+    `dynamic` and `cache` use the published settings; `tune` adds the best ones found on validation beside them.
+    """
+    progress = checkpoints.load_progress(run.folder)
+    summary = run.summary()
+    if summary is None or summary.get("updates") != progress.step or summary["eval_batch_size"] != 1:
+        summary = summarize(run, corpus, device, _outcome(progress), watch=watch)
+    adapted: dict[str, Any] = {}
+    loaded = load(run.folder, device)
+    model, valid = loaded.model, corpus.splits["valid"]
+    if dynamic:
+        settings = dynamic_settings(loaded.recipe.data.corpus)
+        statistics = cached_statistics(
+            model, run.model_file, corpus.splits["train"], settings, cache_folder(), watch("gradient statistics")
+        )
+
+        def learn(ids: Tensor, how: DynamicSettings, tell: OnProgress) -> Evaluation:
+            return dynamic_evaluate(model, ids, statistics, how, tell)
+
+        adapted["dynamic"] = _on_both(learn, settings, corpus, watch, "dynamic")
+        if tune:
+            found = tune_dynamic(model, valid, statistics, settings, on_progress=watch("tuning dynamic evaluation"))
+            adapted["dynamic_tuned"] = _on_both(learn, found.best, corpus, watch, "dynamic, tuned")
+            adapted["dynamic_tuned"]["tuning"] = found.as_json()
+    if cache:
+        usual = cache_settings(loaded.recipe.data.corpus)
+
+        def remember(ids: Tensor, how: CacheSettings, tell: OnProgress) -> Evaluation:
+            return cache_evaluate(model, ids, how, on_progress=tell)
+
+        adapted["cache"] = _on_both(remember, usual, corpus, watch, "cache")
+        if tune:
+            best = tune_cache(model, valid, usual, watch("tuning the cache"))
+            adapted["cache_tuned"] = _on_both(remember, best.best, corpus, watch, "cache, tuned")
+            adapted["cache_tuned"]["tuning"] = best.as_json(most=20)
+    return {**summary, **adapted}
+
+
+def _on_both(
+    adapt: Callable[[Tensor, Any, OnProgress], Evaluation], settings: Any, corpus: Corpus, watch: Watch, name: str
+) -> dict[str, Any]:
+    """One way to adapt, on validation and test."""
+    began = time.perf_counter()
+    results = {f"{s}_ppl": adapt(corpus.splits[s], settings, watch(f"{s}, {name}")).perplexity for s in SPLITS}
+    return {"settings": dataclasses.asdict(settings), **results, "seconds": time.perf_counter() - began}
+
+
+def _outcome(progress: Progress) -> str:
+    """Why training stopped last; a run that was killed, or comes from an older version, was cut off."""
+    if progress.finished:
+        return "finished"
+    return (progress.pieces[-1]["outcome"] if progress.pieces else None) or "cut off"
+
+
+def _short(value: Any) -> Any:
+    """A curve is drawn, not computed with: four decimals keep a record readable."""
+    return round(value, 4) if isinstance(value, float) else value

@@ -1,0 +1,83 @@
+"""The searches find what they should, list what they tried, and agree with the evaluations they stand for."""
+
+import math
+
+import pytest
+import torch
+
+from highrank.evaluation.cache import cache_evaluate
+from highrank.evaluation.dynamic import dynamic_evaluate, gradient_statistics
+from highrank.evaluation.perplexity import Evaluation
+from highrank.evaluation.tune import KNOBS, LEAST_GAIN, MOST_POINTS, coarse_to_fine, tune_cache, tune_dynamic
+from highrank.models import LanguageModel
+from highrank.recipes.recipe import CacheSettings, DynamicSettings
+
+V = 20
+START = DynamicSettings(lr=0.01, lamb=0.05, epsilon=0.01, stats_batch_size=4)
+
+
+def make(head):
+    torch.manual_seed(2)
+    return LanguageModel(V, head=head, embed_dim=6, hidden_sizes=(8, 6), n_components=3).double().eval()
+
+
+@pytest.mark.parametrize("optimum", [(0.04, 0.05, 0.01), (0.0025, 0.2, 0.0141421), (0.01, 0.05, 0.01)])
+def test_the_search_walks_to_the_optimum_of_a_bowl(optimum):
+    """The optima lie on the search's own grid, some knobs depending on each other."""
+    calls = []
+
+    def bowl(s):
+        calls.append(s)
+        x = [math.log(getattr(s, knob) / best) for knob, best in zip(KNOBS, optimum, strict=True)]
+        return x[0] ** 2 + x[1] ** 2 + 0.8 * x[0] * x[1] + 0.1 * x[2] ** 2
+
+    best = coarse_to_fine(START, bowl)
+    assert [getattr(best, knob) for knob in KNOBS] == pytest.approx(optimum, rel=1e-4)
+    assert len({tuple(round(math.log(getattr(s, k)), 5) for k in KNOBS) for s in calls}) < MOST_POINTS
+
+
+def test_a_point_that_diverges_is_never_chosen():
+    assert coarse_to_fine(START, lambda s: math.inf if s.lr > 0.015 else -s.lr).lr == pytest.approx(0.01 * math.sqrt(2))
+
+
+def test_the_search_is_bounded(monkeypatch):
+    monkeypatch.setattr("highrank.evaluation.tune.dynamic_evaluate", lambda *_: Evaluation(-_[3].lr, 23))
+    tuned = tune_dynamic(make("mos"), torch.arange(24) % V, [], START)  # the larger the rate, the better, for ever
+    assert len(tuned.points) == MOST_POINTS
+    assert tuned.best.lr == max(s.lr for s, _ in tuned.points)
+
+
+@pytest.mark.parametrize("head", ["softmax", "moc", "mos"])
+def test_dynamic_settings_are_tuned(head):
+    train, ids = torch.randint(V, (203,)), torch.tensor([3, 7, 1, 9] * 6)
+    model, said = make(head), []
+    statistics = gradient_statistics(model, train, START)
+    tuned = tune_dynamic(model, ids, statistics, START, on_point=lambda *point: said.append(point))
+    losses = [nll for _, nll in tuned.points]
+    assert losses == sorted(losses)
+    assert tuned.points[0][0] == tuned.best
+    assert len({s for s, _ in tuned.points}) == len(tuned.points) == len(said) >= 7  # no point twice
+    assert START in [s for s, _ in tuned.points]
+    assert losses[0] < dynamic_evaluate(model, ids, statistics, START).nll  # a repetition wants a larger rate
+    assert losses[0] == dynamic_evaluate(model, ids, statistics, tuned.best).nll
+    for knob in KNOBS:  # a minimum of its grid: no neighbour is better
+        for factor in (math.sqrt(2), 1 / math.sqrt(2)):
+            value = float(f"{getattr(tuned.best, knob) * factor:.6g}")
+            near = DynamicSettings(**{**vars(tuned.best), knob: value})
+            assert dynamic_evaluate(model, ids, statistics, near).nll >= losses[0] - LEAST_GAIN
+    told = tuned.as_json()
+    assert (told["tokens"], told["points"]) == (23, len(tuned.points))
+    assert told["tried"][0]["perplexity"] == pytest.approx(math.exp(losses[0]))
+
+
+@pytest.mark.parametrize("head", ["softmax", "moc", "mos"])
+def test_one_pass_over_the_cache_grid_equals_an_evaluation_a_point(head):
+    ids, model = torch.randint(V, (120,)), make(head)
+    start = CacheSettings(window=20, theta=1.5, lamb=0.13)
+    tuned = tune_cache(model, ids, start)
+    assert start in [s for s, _ in tuned.points]
+    assert tuned.points[0] == (tuned.best, min(nll for _, nll in tuned.points))
+    for settings, nll in tuned.points[:: len(tuned.points) // 12]:
+        assert nll == pytest.approx(cache_evaluate(model, ids, settings).nll, rel=1e-12)
+    assert len(tuned.as_json(most=3)["tried"]) == 3
+    assert tuned.as_json()["points"] == len(tuned.points) > 500

@@ -1,0 +1,120 @@
+"""Records: every stage told apart, runs in several pieces added up, settings that differ from the recipe named."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from test_loop import CPU, LEARNER, TOY, changed, epochs
+
+import highrank
+from highrank.evaluation.dynamic import dynamic_evaluate, gradient_statistics
+from highrank.evaluation.perplexity import evaluate
+from highrank.recipes import get_recipe, override, overrides
+from highrank.recipes.recipe import DynamicSettings
+from highrank.training.export import export_run, import_run
+from highrank.training.loop import train
+from highrank.training.record import record, summarize
+from highrank.training.run import Run
+
+STAGED = changed(LEARNER, nonmono=1, max_epochs=4, finetunes=2, finetune_max_epochs=3)
+
+
+@pytest.fixture(scope="module")
+def staged(tmp_path_factory):
+    from conftest import write_toy_corpus
+    from highrank.data.corpus import read_corpus
+
+    folder = tmp_path_factory.mktemp("staged")
+    corpus = read_corpus(write_toy_corpus(folder / "toy"), cache=False)
+    run = Run(folder / "run")
+    assert train(STAGED, corpus, run, CPU) == "finished"
+    return run, corpus
+
+
+def test_each_stage_is_recorded_as_it_was(staged, tmp_path):
+    run, corpus = staged
+    summary = summarize(run, corpus, CPU, "finished")
+    stages = summary["stages"]
+    assert [s["stage"] for s in stages] == [0, 1, 2]
+    assert [s["epochs"] for s in stages] == [4, 7, 10]
+    assert stages[0]["seconds"] < stages[1]["seconds"] < stages[2]["seconds"] <= summary["seconds"]
+    assert (stages[2]["valid_ppl"], stages[2]["test_ppl"]) == (summary["valid_ppl"], summary["test_ppl"])
+    assert summary["averaged_from"] == next(e["epoch"] for e in epochs(run) if e["averaged"])
+    # Stage 0 came to what the same run without finetuning comes to.
+    alone = Run(tmp_path / "alone")
+    train(changed(STAGED, finetunes=0), corpus, alone, CPU)
+    expected = summarize(alone, corpus, CPU, "finished")
+    assert stages[0]["valid_ppl"] == pytest.approx(expected["valid_ppl"], rel=1e-6)
+    assert stages[0]["test_ppl"] == pytest.approx(expected["test_ppl"], rel=1e-6)
+    assert expected["stages"][0]["best_epoch"] == stages[0]["best_epoch"] == expected["best_epoch"]
+    assert stages[0]["test_ppl"] != stages[2]["test_ppl"]
+
+
+def test_pieces_add_up_across_resume_and_export(staged, tmp_path):
+    whole, corpus = staged
+    run, copy = Run(tmp_path / "run"), Run(tmp_path / "copy")
+    train(STAGED, corpus, run, CPU, max_epochs=2)
+    train(STAGED, corpus, run, CPU, resume=True, max_epochs=5)
+    export_run(run, tmp_path / "export", torch.float32, 10**6, averages_only=False)
+    import_run(tmp_path / "export", copy)
+    made = record(copy, corpus, CPU)  # imported, not yet trained
+    assert made["outcome"] == "max-epochs"
+    assert made["curve"]["epoch"] == [1, 2, 3, 4, 5]
+    assert train(STAGED, corpus, copy, CPU, resume=True, time_budget=600) == "finished"
+    made = record(copy, corpus, CPU)
+    assert made["outcome"] == "finished"
+    assert made["epochs"] == 10
+    assert made["curve"]["epoch"] == list(range(1, 11))
+    assert made["curve"]["seconds"] == sorted(made["curve"]["seconds"])
+    assert [(p["epoch"], p["time_budget"], p["outcome"]) for p in made["pieces"]] == [
+        (0, None, "max-epochs"), (2, None, "max-epochs"), (5, 600, "finished"),
+    ]  # fmt: skip
+    assert all(p["machine"] and p["started"] and p["torch"] for p in made["pieces"])
+    assert made["pieces"][2]["seconds"] < made["seconds"]
+    # Cut or not, it is the same run.
+    assert made["curve"]["valid_ppl"] == summarize(whole, corpus, CPU, "finished")["curve"]["valid_ppl"]
+
+
+def test_a_record_holds_what_needs_the_weights(staged, tmp_path, monkeypatch):
+    run, corpus = staged
+    settings = DynamicSettings(lr=0.01, lamb=0.1, stats_batch_size=4)
+    monkeypatch.setattr("highrank.training.record.dynamic_settings", lambda corpus: settings)
+    monkeypatch.setattr("highrank.evaluation.tune.FACTORS", (2.0,))
+    monkeypatch.setattr("highrank.evaluation.tune.KNOBS", ("lamb",))
+    made = record(run, corpus, CPU, dynamic=True, cache=True, tune=True)
+    model = highrank.load(run.folder).model
+    statistics = gradient_statistics(model, corpus.splits["train"], settings)
+    for split in ("valid", "test"):
+        ids = corpus.splits[split]
+        assert made[f"{split}_ppl"] == pytest.approx(evaluate(model, ids).perplexity)
+        assert made["dynamic"][f"{split}_ppl"] == pytest.approx(
+            dynamic_evaluate(model, ids, statistics, settings).perplexity
+        )
+        assert made["cache"][f"{split}_ppl"] != made[f"{split}_ppl"]
+    assert made["dynamic"]["settings"]["lr"] == 0.01
+    for how in ("dynamic", "cache"):
+        assert made[f"{how}_tuned"]["settings"] == made[f"{how}_tuned"]["tuning"]["best"]
+        assert made[f"{how}_tuned"]["valid_ppl"] <= made[how]["valid_ppl"]
+    assert made["dynamic"]["seconds"] > 0
+    json.dumps(made)
+    assert made.keys() >= {"recipe", "epochs", "seconds", "valid_ppl", "test_ppl", "seed", "provenance"}
+
+
+def test_a_summary_of_an_earlier_state_is_not_believed(staged, tmp_path, toy_corpus):
+    run = Run(tmp_path / "run")
+    train(TOY, toy_corpus, run, CPU, max_epochs=1)
+    first = summarize(run, toy_corpus, CPU, "max-epochs")
+    assert record(run, toy_corpus, CPU) == first
+    train(TOY, toy_corpus, run, CPU, resume=True, max_epochs=3)
+    assert record(run, toy_corpus, CPU)["epochs"] == 3
+
+
+def test_overrides_are_what_differs_from_the_recipe():
+    recipe = get_recipe("ptb-mos")
+    assert overrides(recipe.resolved()) == {}
+    stored = json.loads(json.dumps(override(recipe, ["model.n_components=5", "train.precision=mixed"]).resolved()))
+    assert overrides(stored) == {"model.n_components": 5}  # precision is auto in the recipe
+    del stored["train"]["window_multiple"]  # an older version had no such key
+    assert overrides(stored) == {"model.n_components": 5}
+    assert overrides(replace(recipe, name="mine").resolved()) == {}
