@@ -197,7 +197,9 @@ def pretend_gpu(monkeypatch):
     for module in (mos_nll, scaling, lstm):
         monkeypatch.setattr(module, "origin", lambda device: {"machine": "none"})
         monkeypatch.setattr(module, "release", lambda device: None)
-        monkeypatch.setattr(module, "in_turns", lambda calls, device, *rest: timing.in_turns(calls, cpu, *rest))
+        monkeypatch.setattr(
+            module, "in_turns", lambda calls, device, *rest, **named: timing.in_turns(calls, cpu, *rest)
+        )
         monkeypatch.setattr(module, "graphed", lambda call, *rest, **named: timing.Timing(*[1e-9] * 5, 3))
     for module in (mos_nll, scaling):
         monkeypatch.setattr(module, "cuda_extra_mib", lambda loss, inputs: 7.0)
