@@ -197,7 +197,9 @@ def pretend_gpu(monkeypatch):
     for module in (mos_nll, scaling, lstm):
         monkeypatch.setattr(module, "origin", lambda device: {"machine": "none"})
         monkeypatch.setattr(module, "release", lambda device: None)
-        monkeypatch.setattr(module, "in_turns", lambda calls, device, *rest: timing.in_turns(calls, cpu, *rest))
+        monkeypatch.setattr(
+            module, "in_turns", lambda calls, device, *rest, **named: timing.in_turns(calls, cpu, *rest)
+        )
         monkeypatch.setattr(module, "graphed", lambda call, *rest, **named: timing.Timing(*[1e-9] * 5, 3))
     for module in (mos_nll, scaling):
         monkeypatch.setattr(module, "cuda_extra_mib", lambda loss, inputs: 7.0)
@@ -244,6 +246,17 @@ def test_the_rows_of_a_gpu(tmp_path, pretend_gpu):
     assert all(row["graph_ms"] == 1e-9 for row in record.rows if row["status"] == "ok")
     figure.draw_lstm(tmp_path / "lstm", record.rows)
     assert any("in a graph" in line for line in told)
+
+
+@pytest.mark.parametrize(("name", "chosen"), [("cuda", []), ("cuda:1", [torch.device("cuda:1")])])
+def test_a_gpu_with_a_number_becomes_the_current_one(monkeypatch, name, chosen):
+    """torch refuses to choose a device without a number."""
+    asked = []
+    monkeypatch.setattr(bench, "find_device", torch.device)
+    monkeypatch.setattr(torch.cuda, "init", lambda: None)
+    monkeypatch.setattr(torch.cuda, "set_device", asked.append)
+    assert bench._prepare(name) == torch.device(name)
+    assert asked == chosen
 
 
 @pytest.mark.gpu

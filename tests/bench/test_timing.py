@@ -36,6 +36,8 @@ def test_everything_takes_its_turn_and_a_failure_drops_out():
 def test_when_time_is_up_three_rounds_are_enough():
     timings, _ = in_turns({"a": lambda: None}, CPU, 50, 0.0)
     assert timings["a"].rounds == 3
+    timings, _ = in_turns({"a": lambda: None}, CPU, 4, 60.0, at_least=30.0)
+    assert timings["a"].rounds == 40  # ten times as many, and no more
     assert Clock(0.0).elapsed() >= 0
     assert not Clock(None).over()
 

@@ -85,8 +85,8 @@ def _point(shape: Shape, device: torch.device, dtype: torch.dtype, rounds: int, 
     losses = {name: find_loss(job.loss, device, dtype) for name, job in jobs.items()}
     inputs = {name: make_inputs(job.shape, device, dtype) for name, job in jobs.items()}
     calls = {name: functools.partial(update, losses[name], inputs[name]) for name in jobs}
-    seconds = 5 if device.type == "cpu" else 0.5
-    timings, failures = in_turns(calls, device, rounds, seconds)
+    seconds, at_least = (5.0, 2.0) if device.type == "cpu" else (0.5, 0.0)
+    timings, failures = in_turns(calls, device, rounds, seconds, at_least=at_least)
     if failures:
         raise RuntimeError("; ".join(f"{name} {why}" for name, why in failures.items()))
     row: Row = columns(timings[MIXTURE])

@@ -78,9 +78,18 @@ def once(call: Call, device: torch.device, repeat: int = 1) -> float:
 
 
 def in_turns(
-    calls: Mapping[str, Call], device: torch.device, rounds: int, seconds: float, repeat: int = 1
+    calls: Mapping[str, Call],
+    device: torch.device,
+    rounds: int,
+    seconds: float,
+    repeat: int = 1,
+    at_least: float = 0.0,
 ) -> tuple[dict[str, Timing], dict[str, str]]:
-    """Timings by name, and the reasons of those that failed. After `seconds`, three rounds are enough."""
+    """Timings by name, and the reasons of those that failed.
+
+    After `seconds`, three rounds are enough. Before `at_least` seconds no number of rounds is, up to ten times as many:
+    what takes milliseconds would otherwise fit into one slow moment of the machine.
+    """
     warm_up = 3 if device.type == "cuda" else 1
     times: dict[str, list[float]] = {name: [] for name in calls}
     failures: dict[str, str] = {}
@@ -92,8 +101,9 @@ def in_turns(
             failures[name] = reason(error)
             release(device)
     began = time.perf_counter()
-    for i in range(rounds):
-        if i >= 3 and time.perf_counter() - began > seconds:
+    for i in range(10 * rounds):
+        elapsed = time.perf_counter() - began
+        if (i >= rounds and elapsed >= at_least) or (i >= 3 and elapsed > seconds):
             break
         for name, call in calls.items():
             if name in failures:

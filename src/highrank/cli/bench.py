@@ -199,7 +199,8 @@ def _prepare(name: str) -> "torch.device":
     device = find_device(name)
     if device.type == "cuda":
         torch.cuda.init()  # memory can be counted from here on
-        torch.cuda.set_device(device)
+        if device.index is not None:
+            torch.cuda.set_device(device)
     return device
 
 
