@@ -27,7 +27,7 @@ def record(
     """
     from highrank.files import write_json
     from highrank.training.record import record as make_record
-    from highrank.training.run import Run
+    from highrank.training.run import Run, run_corpus
 
     if tune and not (dynamic or cache):
         raise UserError("--tune belongs to --dynamic or --cache: add one of them.")
@@ -39,7 +39,7 @@ def record(
     if not opened.model_file.exists():
         raise UserError(f"{run} has no trained weights yet: let it finish an epoch first.")
     where = find_device(device)
-    corpus = opened.corpus(data_dir)
+    corpus = run_corpus(run, data_dir)
     with watching() as watch:
         made = make_record(opened, corpus, where, dynamic=dynamic, cache=cache, tune=tune, watch=watch)
     write_json(output, made)

@@ -48,7 +48,7 @@ def evaluate(
     from highrank.evaluation.perplexity import evaluate as evaluate_stream
     from highrank.evaluation.tune import Tuned, tune_cache, tune_dynamic
     from highrank.recipes import cache_settings, dynamic_settings
-    from highrank.training.run import Run
+    from highrank.training.run import Run, run_corpus
 
     if split not in ("train", "valid", "test"):
         raise UserError(f'there is no split "{split}": choose valid, test or train.')
@@ -73,7 +73,7 @@ def evaluate(
     given: dict[str, Any] = {key: value for key, value in named.items() if value is not None}
     where = find_device(device)
     loaded = highrank.load(run, where)
-    corpus = Run(run).corpus(data_dir)
+    corpus = run_corpus(run, data_dir)
     row: dict[str, Any] = {"run": str(run), "split": split, "batch_size": batch_size}
     with watching() as progress:
         ids = corpus.splits[split]

@@ -103,18 +103,6 @@ class Run:
         except (OSError, ValueError) as error:
             raise UserError(f"{self.metrics_file} is damaged ({error}): restore it or start anew.") from None
 
-    def corpus(self, data_dir: Path | None = None) -> Corpus:
-        """The corpus that the run was trained on, found again and checked to be the same."""
-        info = self.info()
-        data_dir = data_dir or (Path(info["data_dir"]) if info.get("data_dir") else None)
-        spec = self.recipe().data
-        corpus = load_corpus(spec.corpus, data_dir, spec.level)
-        if corpus.fingerprint != info.get("corpus_fingerprint"):
-            raise UserError(
-                f"the text of {corpus.name} is not the one that {self.folder} was trained on: use the same files."
-            )
-        return corpus
-
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """One process at a time trains in a folder; where the system has no such locks, nobody is kept out."""
@@ -167,3 +155,15 @@ def load(run: str | Path, device: str | torch.device = "cpu") -> Loaded:
     model = build_model(recipe, len(words))
     opened.load_weights(model)
     return Loaded(model.to(device).eval(), words, recipe)
+
+
+def run_corpus(folder: Path, data_dir: Path | None) -> Corpus:
+    """The corpus a run was trained on, found again and checked to be the same."""
+    run = Run(folder)
+    info = run.info()
+    data_dir = data_dir or (Path(info["data_dir"]) if info.get("data_dir") else None)
+    spec = run.recipe().data
+    corpus = load_corpus(spec.corpus, data_dir, spec.level)
+    if corpus.fingerprint != info.get("corpus_fingerprint"):
+        raise UserError(f"the text of {corpus.name} is not the one that {folder} was trained on: use the same files.")
+    return corpus
