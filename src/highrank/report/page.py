@@ -117,20 +117,22 @@ def inline(name: str, svg: str) -> str:
     svg = re.sub(r"font: ([\d.]+)px [^;\"]+", r"font-size: \1px; font-family: inherit", svg)
     for kind, colour in COLOURS.items():
         svg = re.sub(colour, f"var(--{VARIABLES[kind]})", svg, flags=re.I)
-    svg = svg.replace("#000000", "currentColor").replace("#ffffff", "var(--paper)")
-    return re.sub(r"<text ", '<text fill="currentColor" ', svg)
+    return svg.replace("#000000", "currentColor").replace("#ffffff", "var(--paper)")
 
 
 def _runs(runs: list[dict[str, str]], link: str) -> str:
     if not runs:
         return "<p>None yet.</p>"
-    first, *others = [_text(key) for key in runs[0] if key != "path"]
-    head = f"<th class=left>{first}</th>" + "".join(f"<th>{key}</th>" for key in others)
+    first, second, *others = [_text(key) for key in runs[0] if key != "path"]
+    head = "".join(f"<th class=left>{key}</th>" for key in (first, second)) + "".join(
+        f"<th>{key}</th>" for key in others
+    )
     lines = []
     for run in runs:
-        name, *rest = [value for key, value in run.items() if key != "path"]
-        first = f'<th scope=row><a href="{html.escape(link)}/{html.escape(run["path"])}">{_text(name)}</a></th>'
-        lines.append(f"<tr>{first}{''.join(f'<td>{_text(value)}</td>' for value in rest)}</tr>")
+        name, what, *rest = [_text(value) for key, value in run.items() if key != "path"]
+        line = f'<th scope=row><a href="{html.escape(link)}/{html.escape(run["path"])}">{name}</a></th>'
+        line += f"<td class=words>{what}</td>" + "".join(f"<td>{value}</td>" for value in rest)
+        lines.append(f"<tr>{line}</tr>")
     return f"<div class=scroll><table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from highrank.files import replacing, write_text
 from highrank.report import Report, cost
-from highrank.report.choice import STATES, best, of_state
+from highrank.report.choice import best, of_state
 from highrank.report.curves import CORPORA, close, figures, save
 from highrank.report.page import page
 from highrank.report.records import Record
@@ -31,9 +31,8 @@ def write(report: Report, folder: Path) -> list[Path]:
     write_text(folder / "report.md", _markdown(report, captions, link))
     runs = [_run(record) for record in report.records]
     costs = cost.cost_text(report.results)
-    html = page(
-        TITLE, _lead(report), _cards(report.records), report.tables, costs, pictures, _lists(report), runs, link
-    )
+    lead = f"{_lead(report)} Green: at least as good as the paper."
+    html = page(TITLE, lead, _cards(report.records), report.tables, costs, pictures, _lists(report), runs, link)
     write_text(folder / "report.html", html)
     return [folder / "report.html", folder / "report.md", *files]
 
@@ -74,14 +73,15 @@ def _run(record: Record) -> dict[str, str]:
     return {
         "path": record.path,
         "record": record.file.removesuffix(".json"),
-        "recipe": record.recipe + (f" with {changed}" if changed else ""),
-        "stage": STATES["finetuned"] if data.get("stage", 0) else "",
+        "what": f"`{record.recipe}`"
+        + (", finetuned" if data.get("stage", 0) else "")
+        + (f" with {changed}" if changed else ""),
         "epochs": str(data["epochs"]),
         "minutes": f"{data['seconds'] / 60:.1f}",
         "valid / test": f"{data['valid_ppl']:.2f} / {data['test_ppl']:.2f}",
         "dynamic": f"{adapted['valid_ppl']:.2f} / {adapted['test_ppl']:.2f}" if adapted else "",
         "seed": str(data["seed"]),
-        "commit": (data["provenance"]["commit"] or "")[:10],
+        "commit": (data["provenance"]["commit"] or "")[:7],
         "machine": record.machine,
     }
 
