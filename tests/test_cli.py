@@ -117,6 +117,23 @@ def test_dynamic_evaluation_changes_no_file_of_the_run(place, trained):
     assert "--lambda must be positive" in fails("evaluate", "run", "--dynamic", "--lambda", 0, cwd=place)
 
 
+def test_report_of_ones_own_records(place, trained):
+    highrank("record", "run", "--out", "results/runs/mine.json", cwd=place)
+    done = highrank("report", "--out", "page", cwd=place)
+    assert "Written to page/report.html, page/report.md" in done.stdout
+    assert "mine" in (place / "page" / "report.html").read_text()
+    cells = json.loads(highrank("report", "--json", cwd=place).stdout)
+    assert all(cell["ours"] is None for cell in cells)  # another text and another model: not the paper's cells
+    assert {cell["table"] for cell in cells} >= {"ptb", "wt2", "ten-minutes", "components", "ablation", "rank", "kld"}
+    (place / "notes.md").write_text("<!-- ptb: made by 'highrank report' -->\n<!-- end of ptb -->\n")
+    assert "tables renewed" in highrank("report", "--readme", "notes.md", cwd=place).stdout
+    assert "already up to date" in highrank("report", "--readme", "notes.md", cwd=place).stdout
+    assert "58.08 / 55.97" in (place / "notes.md").read_text()
+    assert "58.08 / 55.97" in highrank("report", cwd=place).stdout
+    assert "there is no folder nowhere" in fails("report", "--results", "nowhere", cwd=place)
+    assert "there is no file gone.md" in fails("report", "--readme", "gone.md", cwd=place)
+
+
 @pytest.mark.parametrize("how", ["dynamic", "cache"])
 def test_settings_are_tuned_on_validation(place, trained, how):
     arguments = ("evaluate", "run", f"--{how}", "--tune", "--tune-tokens", 60)

@@ -10,19 +10,37 @@ from highrank.errors import UserError
 
 
 def report(
-    results: Annotated[Path, typer.Option(help="Folder with runs/*.json and benchmarks/*.csv.")] = Path("results"),
+    results: Annotated[Path, typer.Option(help="Folder with runs/, analysis/ and benchmarks/.")] = Path("results"),
+    output: Annotated[
+        Path | None, typer.Option("--out", help="Write report.html, report.md and figures into this folder.")
+    ] = None,
     readme: Annotated[Path | None, typer.Option(help="Renew the tables between this file's markers.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Every result beside the paper's: printed as Markdown, as JSON, or put into a README."""
-    from highrank.report import cells, load_records, sections, update
+    """Every result beside the paper's: as a page, as Markdown, as JSON, or put into a README.
+
+    Records come from 'highrank record', 'highrank analyze' and 'highrank bench'. What was not run says so.
+    """
+    from highrank.report import build, sections, update
+    from highrank.report.table import flat
 
     if not results.is_dir():
         raise UserError(f"there is no folder {results} with results: name it with --results.")
+    if readme and not readme.is_file():
+        raise UserError(f"there is no file {readme} to put tables into.")
+    made = build(results)
+    if readme:
+        changed = update(readme, made)
+        if not as_json:
+            out.print(f"{readme}: {'tables renewed' if changed else 'already up to date'}.", soft_wrap=True)
+    if output:
+        from highrank.report.write import write
+
+        files = write(made, output)
+        if not as_json:
+            out.print(f"Written to {files[0]}, {files[1]} and {len(files) - 2} figures beside them.", soft_wrap=True)
     if as_json:
-        print_json(cells(load_records(results)))
-    elif readme:
-        out.print(f"{readme}: {'tables renewed' if update(readme, results) else 'already up to date'}.")
-    else:
-        for part in sections(results).values():
-            print(part + "\n")
+        print_json([entry for table in made.tables for entry in flat(table)])
+    elif not (readme or output):
+        for name, part in sections(made).items():
+            print(f"## {name}\n\n{part}\n")

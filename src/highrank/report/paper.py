@@ -1,0 +1,65 @@
+"""What the paper prints and a recipe does not carry already: the only numbers of the report that are typed by hand.
+
+`Recipe.paper` holds the perplexities of tables 1, 2 and 5 that belong to one recipe. Table numbers count the captions
+of the paper's source in order: the hyper-parameters in the appendix are tables 8 to 10.
+"""
+
+from typing import NamedTuple
+
+TABLES = {
+    1: "Penn Treebank, single models",
+    2: "WikiText-2, single models",
+    3: "1B word corpus",
+    4: "dialog on Switchboard",
+    5: "ablation",
+    6: "rank of the log-probability matrix",
+    7: "rank and perplexity over the number of softmaxes",
+    11: "expected pairwise divergence",
+    12: "characters of text8",
+    13: "training time over the softmax's",
+    14: "predictions side by side",
+}
+
+
+class Pair(NamedTuple):
+    valid: float
+    test: float
+
+
+# Tables 1 and 2: (recipe, what was done to it). AWD-LSTM's numbers there are Merity et al.'s and Krause et al.'s own.
+SINGLE_MODELS = {
+    ("ptb-softmax", "trained"): Pair(60.7, 58.8),
+    ("ptb-softmax", "finetuned"): Pair(60.0, 57.3),
+    ("ptb-softmax", "cache"): Pair(53.9, 52.8),
+    ("ptb-softmax", "dynamic"): Pair(51.6, 51.1),
+    ("ptb-mos", "dynamic"): Pair(48.33, 47.69),
+    ("wt2-softmax", "trained"): Pair(69.1, 66.0),
+    ("wt2-softmax", "finetuned"): Pair(68.6, 65.8),
+    ("wt2-softmax", "cache"): Pair(53.8, 52.0),
+    ("wt2-softmax", "dynamic"): Pair(46.4, 44.3),
+    ("wt2-mos", "dynamic"): Pair(42.41, 40.68),
+}
+
+RANK = {"ptb-softmax": Pair(400, 400), "ptb-moc": Pair(280, 280), "ptb-mos": Pair(9981, 9981)}  # table 6
+KLD = {"ptb-softmax": Pair(4.869, 4.763), "ptb-moc": Pair(4.955, 4.864), "ptb-mos": Pair(5.400, 5.284)}  # table 11
+
+
+class OfK(NamedTuple):
+    rank: int
+    test: float
+
+
+COMPONENTS = {  # table 7: K -> rank and test perplexity on Penn Treebank
+    3: OfK(6467, 58.62),
+    5: OfK(8930, 57.36),
+    10: OfK(9973, 56.33),
+    15: OfK(9981, 55.97),
+    20: OfK(9981, 56.17),
+}
+
+SLOWDOWN = {  # table 13: K -> column -> time over the softmax's
+    5: {"PTB/bs": 1.2, "WT2/bs": 1.3},
+    7: {"1B/bs": 3.8},
+    10: {"PTB/bs": 1.6, "WT2/bs": 1.9},
+    15: {"PTB/bs": 1.9, "PTB/best-1": 2.8, "WT2/bs": 2.5, "WT2/best-1": 6.4},
+}

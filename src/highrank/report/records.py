@@ -1,0 +1,116 @@
+"""results/ as data: run records, benchmark CSVs, analyses. Reading only; whatever is missing is an empty list."""
+
+import csv
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from highrank.errors import UserError
+from highrank.files import read_json
+from highrank.recipes import RECIPES, overrides
+
+NEEDED = {"recipe", "epochs", "seconds", "valid_ppl", "test_ppl", "seed", "provenance"}
+
+
+@dataclass(frozen=True)
+class Record:
+    """A run record (`highrank record`): results/runs/<file>."""
+
+    file: str
+    data: dict[str, Any]
+
+    @property
+    def path(self) -> str:
+        return f"runs/{self.file}"
+
+    @property
+    def recipe(self) -> str:
+        return str(self.data["recipe"])
+
+    @cached_property
+    def overrides(self) -> dict[str, Any]:
+        """Where the run differs from the recipe as it stands; the seed is no difference."""
+        found = overrides(self.data["settings"]) if "settings" in self.data else self.data.get("overrides", {})
+        return {key: value for key, value in found.items() if key != "train.seed"}
+
+    @property
+    def same_model(self) -> bool:
+        """The recipe's model on the recipe's text, whatever was changed about its training."""
+        return all(key.startswith("train.") for key in self.overrides)
+
+    @property
+    def pieces(self) -> int:
+        """How often training was started; what came before that was counted is one piece."""
+        pieces = self.data.get("pieces", [])
+        return len(pieces) + (not pieces or pieces[0]["epoch"] > 0)
+
+    def stage(self, number: int) -> dict[str, Any] | None:
+        """What a stage came to: {"valid_ppl", "test_ppl", "epochs", "seconds"}; 0 is training, 1 finetuning."""
+        for stage in self.data.get("stages", []):
+            if stage["stage"] == number:
+                return dict(stage)
+        return self.data if self.data.get("stage", 0) == number else None
+
+    @property
+    def on_gpu(self) -> bool:
+        return "threads" not in self.machine
+
+    @property
+    def machine(self) -> str:
+        return str(self.data["provenance"]["machine"]).removeprefix("NVIDIA ")
+
+
+def load_records(results: Path) -> list[Record]:
+    """Every run record, by recipe in the order of `highrank recipes`, then by time trained."""
+    records = []
+    for path in sorted((results / "runs").glob("*.json")):
+        data = read_json(path, "run record")
+        missing = NEEDED - data.keys() if isinstance(data, dict) else NEEDED
+        if missing:
+            raise UserError(f"{path} is not a run record: it lacks {', '.join(sorted(missing))}.")
+        records.append(Record(path.name, data))
+    order = list(RECIPES)
+    return sorted(records, key=lambda r: (order.index(r.recipe) if r.recipe in order else 99, r.data["seconds"]))
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """One model of an analysis (`highrank analyze`) on one split: results/analysis/<file>."""
+
+    file: str
+    split: str
+    model: dict[str, Any]
+    provenance: dict[str, Any]
+
+    @property
+    def path(self) -> str:
+        return f"analysis/{self.file}"
+
+
+def load_analyses(results: Path) -> list[Analysis]:
+    found = []
+    for path in sorted((results / "analysis").glob("**/*.json")):
+        data = read_json(path, "analysis")
+        if not isinstance(data, dict) or data.get("kind") != "analysis":
+            continue
+        name = path.relative_to(results / "analysis").as_posix()
+        try:
+            split, tokens, provenance = data["split"], data["tokens"], data["provenance"]
+            models = [{**model, "tokens": tokens} for model in data["models"]]
+        except (KeyError, TypeError) as error:
+            raise UserError(f"{path} is not an analysis that this version of highrank wrote ({error}).") from None
+        found += [Analysis(name, split, model, provenance) for model in models if {"recipe", "rank"} <= model.keys()]
+    return found
+
+
+def load_csv(results: Path, name: str) -> list[dict[str, str]]:
+    """A benchmark's rows that hold a time; none where it was not run."""
+    path = results / "benchmarks" / name
+    if not path.exists():
+        return []
+    with open(path, newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    if rows and "median_ms" not in rows[0]:
+        raise UserError(f"{path} is not a benchmark's CSV: it has no column median_ms.")
+    return [row for row in rows if row["median_ms"]]
