@@ -168,14 +168,14 @@ def _row(
 
 
 def _memory(losses: dict[str, Loss], inputs: Inputs, shape: Shape) -> dict[str, float | None]:
-    """Extra MiB by name; ours come first, so that what a library keeps from call to call is on our account."""
+    """Extra MiB by name; on a CPU from a process each, since libraries keep memory from call to call."""
     if inputs[0].device.type == "cuda":
         extra: dict[str, float | None] = dict.fromkeys(losses)
         for name, loss in losses.items():
             with contextlib.suppress(Exception):  # it could be timed, so this is next to impossible
                 extra[name] = cuda_extra_mib(loss, inputs)
         return extra
-    return dict(zip(losses, cpu_extra_mib([Job(name, shape) for name in losses], inputs[0].dtype), strict=True))
+    return {name: cpu_extra_mib([Job(name, shape)], inputs[0].dtype)[0] for name in losses}
 
 
 def _errors(loss: Loss, shape: Shape, device: torch.device, dtype: torch.dtype) -> Row:
