@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from highrank.ops.mos_nll import Impl, mos_nll, reference
+from highrank.training.step import CUDA_SLAB_BYTES
 
 Loss = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 RowLoss = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -83,6 +84,9 @@ def implementations(device: torch.device, dtype: torch.dtype, compiled: bool = F
 
         if kernel.is_available(device):
             found.append(Implementation("highrank, triton", lambda: _highrank("triton"), graph=True))
+            # As in training: fewer launches and larger products for more memory.
+            large = f"highrank, triton, {CUDA_SLAB_BYTES >> 20} MiB"
+            found.append(Implementation(large, lambda: _highrank("triton", CUDA_SLAB_BYTES), graph=True))
     wide = 12 if dtype == torch.float32 else 16  # bytes: as measured, the logits, their exponentials and gradients
     found.append(Implementation("naive", lambda: naive, "torch", graph=True, bytes_a_logit=wide))
     if compiled:
@@ -159,8 +163,8 @@ def available_bytes(device: torch.device) -> int | None:
         return None
 
 
-def _highrank(impl: Impl) -> Loss:
-    return lambda h, log_pi, w, b, y: mos_nll(h, log_pi, w, b, y, impl=impl)
+def _highrank(impl: Impl, slab_bytes: int | None = None) -> Loss:
+    return lambda h, log_pi, w, b, y: mos_nll(h, log_pi, w, b, y, impl=impl, slab_bytes=slab_bytes)
 
 
 def _compiled_naive() -> Loss:
