@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from highrank.cli.options import DataDir, Device, RunFolder, find_device, out, watching
+from highrank.cli.tuning import say_point
 from highrank.errors import UserError
 
 
@@ -41,7 +42,9 @@ def record(
     where = find_device(device)
     corpus = run_corpus(run, data_dir)
     with watching() as watch:
-        made = make_record(opened, corpus, where, dynamic=dynamic, cache=cache, tune=tune, watch=watch)
+        made = make_record(
+            opened, corpus, where, dynamic=dynamic, cache=cache, tune=tune, watch=watch, on_point=say_point
+        )
     write_json(output, made)
     parts = [f"{how}valid {part['valid_ppl']:.2f}, test {part['test_ppl']:.2f}" for how, part in _parts(made)]
     out.print(f"{made['recipe']}, {made['epochs']} epochs: {'; '.join(parts)}\nWritten to {output}", soft_wrap=True)

@@ -22,7 +22,7 @@ from highrank.data.corpus import Corpus, cache_folder
 from highrank.evaluation.cache import cache_evaluate
 from highrank.evaluation.dynamic import OnProgress, cached_statistics, dynamic_evaluate
 from highrank.evaluation.perplexity import Evaluation, evaluate
-from highrank.evaluation.tune import tune_cache, tune_dynamic
+from highrank.evaluation.tune import OnPoint, tune_cache, tune_dynamic
 from highrank.files import write_json
 from highrank.recipes import cache_settings, dynamic_settings, overrides
 from highrank.recipes.recipe import CacheSettings, DynamicSettings
@@ -88,6 +88,7 @@ def record(
     cache: bool = False,
     tune: bool = False,
     watch: Watch = unwatched,
+    on_point: OnPoint | None = None,
 ) -> dict[str, Any]:
     """The run's summary, made now unless the one at hand is of this very state, and how it does when it adapts.
 
@@ -111,7 +112,7 @@ def record(
 
         adapted["dynamic"] = _on_both(learn, settings, corpus, watch, "dynamic")
         if tune:
-            found = tune_dynamic(model, valid, statistics, settings, on_progress=watch("tuning dynamic evaluation"))
+            found = tune_dynamic(model, valid, statistics, settings, on_point, watch("tuning dynamic evaluation"))
             adapted["dynamic_tuned"] = _on_both(learn, found.best, corpus, watch, "dynamic, tuned")
             adapted["dynamic_tuned"]["tuning"] = found.as_json()
     if cache:
