@@ -71,9 +71,7 @@ def summarize(
         "provenance": info["provenance"],
         "settings": info["recipe"],
         "averaged_from": next((line["epoch"] for line in epochs if line["averaged"]), None),
-        "curve": {
-            key: [_short(line[key]) for line in epochs] for key in ("epoch", "seconds", "train_ppl", "valid_ppl")
-        },
+        "curve": {key: [_short(line[key]) for line in epochs] for key in CURVE},
     }
     write_json(run.summary_file, summary)
     return summary
