@@ -85,12 +85,14 @@ def record(
     dynamic: bool = False,
     cache: bool = False,
     tune: bool = False,
+    tune_tokens: int | None = None,
     watch: Watch = unwatched,
     on_point: OnPoint | None = None,
 ) -> dict[str, Any]:
     """The run's summary, made now unless the one at hand is of this very state, and how it does when it adapts.
 
-    `dynamic` and `cache` use the published settings; `tune` adds the best ones found on validation beside them.
+    `dynamic` and `cache` use the published settings; `tune` adds the best ones found on validation, or on
+    its first `tune_tokens` tokens, beside them.
     """
     progress = checkpoints.load_progress(run.folder)
     summary = run.summary()
@@ -98,7 +100,7 @@ def record(
         summary = summarize(run, corpus, device, _outcome(progress), watch=watch)
     adapted: dict[str, Any] = {}
     loaded = load(run.folder, device)
-    model, valid = loaded.model, corpus.splits["valid"]
+    model, valid = loaded.model, corpus.splits["valid"][: None if tune_tokens is None else tune_tokens + 1]
     if dynamic:
         settings = dynamic_settings(loaded.recipe.data.corpus)
         statistics = cached_statistics(
