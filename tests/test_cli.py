@@ -117,6 +117,27 @@ def test_dynamic_evaluation_changes_no_file_of_the_run(place, trained):
     assert "--lambda must be positive" in fails("evaluate", "run", "--dynamic", "--lambda", 0, cwd=place)
 
 
+def test_progress_off_a_terminal_is_a_line_now_and_then(capsys, monkeypatch):
+    from highrank.cli import options
+
+    now = [0.0]
+    monkeypatch.setattr(options.time, "perf_counter", lambda: now[0])
+    with options.watching() as watch:
+        tell = watch("counting")
+        for second in range(0, 101, 10):
+            now[0] = float(second)
+            tell(second, 100)
+        tell(0, 100)  # a second round
+        now[0] = 130.0
+        tell(20, 100)
+    assert capsys.readouterr().err.splitlines() == [
+        "counting: 30%, about 70 s left",
+        "counting: 60%, about 40 s left",
+        "counting: 90%, about 10 s left",
+        "counting: 20%, about 120 s left",
+    ]
+
+
 def test_report_of_ones_own_records(place, trained):
     highrank("record", "run", "--out", "results/runs/mine.json", cwd=place)
     done = highrank("report", "--out", "page", cwd=place)
@@ -161,6 +182,7 @@ def test_record(place, trained):
     assert made["dynamic"]["valid_ppl"] == pytest.approx(result["perplexity"])
     assert made["overrides"]["model.n_components"] == 3
     assert "--tune belongs to" in fails("record", "run", "--tune", cwd=place)
+    assert "--tune-tokens belongs to" in fails("record", "run", "--cache", "--tune-tokens", 9, cwd=place)
     assert "does not end in .json" in fails("record", "run", "--out", "folder", cwd=place)
     assert "there is no run at nowhere" in fails("record", "nowhere", cwd=place)
     (trained / "model.safetensors").unlink()

@@ -1,11 +1,12 @@
 import dataclasses
+import json
 
 import numpy as np
 import pytest
 import torch
 
 from highrank.errors import UserError
-from highrank.recipes import RECIPES, get_recipe, override
+from highrank.recipes import RECIPES, get_recipe, override, overrides
 from highrank.recipes.recipe import check, from_resolved
 from highrank.training.loop import Training
 from highrank.training.run import Run
@@ -91,3 +92,13 @@ def test_a_recipe_survives_the_run_folder(name):
     assert (back.data, back.model, back.train) == (recipe.data, recipe.model, recipe.train)
     with pytest.raises(UserError, match="here holds no recipe"):
         from_resolved({"name": "x"}, "here")
+
+
+def test_overrides_are_what_differs_from_the_recipe():
+    recipe = get_recipe("ptb-mos")
+    assert overrides(recipe.resolved()) == {}
+    stored = json.loads(json.dumps(override(recipe, ["model.n_components=5", "train.precision=mixed"]).resolved()))
+    assert overrides(stored) == {"model.n_components": 5}  # precision is auto in the recipe
+    del stored["train"]["window_multiple"]  # an older version had no such key
+    assert overrides(stored) == {"model.n_components": 5}
+    assert overrides(dataclasses.replace(recipe, name="mine").resolved()) == {}

@@ -4,6 +4,7 @@ import contextlib
 import json
 import math
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 # Off a terminal nothing needs to fit a screen; rich would cut tables to 80 columns.
 out = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
 err = Console(highlight=False, stderr=True)  # progress and remarks: standard output is for results
+
+LINE_EVERY_SECONDS = 30.0
 
 DataDir = Annotated[
     Path | None,
@@ -50,9 +53,15 @@ def find_device(name: str) -> "torch.device":
 
 @contextlib.contextmanager
 def watching() -> "Iterator[Watch]":
-    """Bars on the error stream: the block's value is called with what starts, and what it gives with (done, total)."""
+    """Progress on the error stream: the block's value is called with what starts, and what it gives with (done, total).
+
+    Bars with the time left on a terminal; anywhere else a line now and then.
+    """
     from rich.progress import Progress
 
+    if not err.is_terminal:
+        yield _Lines
+        return
     with Progress(console=err, transient=True) as bars:
 
         def watch(what: str) -> Callable[[int, int], object]:
@@ -60,6 +69,23 @@ def watching() -> "Iterator[Watch]":
             return lambda done, total: bars.update(task, completed=done, total=total)
 
         yield watch
+
+
+class _Lines:
+    """What goes on, told twice a minute."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self.began = self.said = time.perf_counter()
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.perf_counter()
+        if 0 < done < total and now - self.said >= LINE_EVERY_SECONDS:
+            self.said = now
+            left = (now - self.began) * (total - done) / done
+            err.print(f"{self.what}: {done / total:.0%}, about {left:,.0f} s left")
+        if done == total:
+            self.began = now  # a search starts again with its next point
 
 
 def parse_seconds(text: str) -> float:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from highrank.cli.options import DataDir, Device, RunFolder, find_device, out, watching
+from highrank.cli.tuning import say_point
 from highrank.errors import UserError
 
 
@@ -17,6 +18,7 @@ def record(
     tune: Annotated[
         bool, typer.Option("--tune", help="With the settings that do best on validation, beside the published ones.")
     ] = False,
+    tune_tokens: Annotated[int | None, typer.Option(min=1, help="Tune on this much of validation only.")] = None,
     data_dir: DataDir = None,
     device: Device = "auto",
 ) -> None:
@@ -31,6 +33,8 @@ def record(
 
     if tune and not (dynamic or cache):
         raise UserError("--tune belongs to --dynamic or --cache: add one of them.")
+    if tune_tokens is not None and not tune:
+        raise UserError("--tune-tokens belongs to --tune: add it.")
     opened = Run(run)
     opened.info()
     output = output or Path("results") / "runs" / f"{run.resolve().name}.json"
@@ -41,7 +45,10 @@ def record(
     where = find_device(device)
     corpus = run_corpus(run, data_dir)
     with watching() as watch:
-        made = make_record(opened, corpus, where, dynamic=dynamic, cache=cache, tune=tune, watch=watch)
+        made = make_record(
+            opened, corpus, where, dynamic=dynamic, cache=cache, tune=tune, tune_tokens=tune_tokens,
+            watch=watch, on_point=say_point,
+        )  # fmt: skip
     write_json(output, made)
     parts = [f"{how}valid {part['valid_ppl']:.2f}, test {part['test_ppl']:.2f}" for how, part in _parts(made)]
     out.print(f"{made['recipe']}, {made['epochs']} epochs: {'; '.join(parts)}\nWritten to {output}", soft_wrap=True)

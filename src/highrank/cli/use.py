@@ -11,6 +11,8 @@ from highrank.cli.options import AsJson, DataDir, Device, RunFolder, err, find_d
 from highrank.cli.tuning import say_point, show_points
 from highrank.errors import UserError
 
+CPU_TUNE_TOKENS = 5_000  # a search makes twenty passes or so over what it is given
+
 
 def evaluate(
     run: RunFolder,
@@ -30,7 +32,8 @@ def evaluate(
         bool, typer.Option("--tune", help="Choose the settings on validation, starting from those given.")
     ] = False,
     tune_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Tune on this much of validation. Default: all of it.")
+        int | None,
+        typer.Option(min=1, help="Tune on this much of validation. Default: all; 5,000 for --dynamic on a CPU."),
     ] = None,
     data_dir: DataDir = None,
     device: Device = "auto",
@@ -78,6 +81,8 @@ def evaluate(
     with watching() as progress:
         ids = corpus.splits[split]
         tuned: Tuned | None = None
+        if tune_tokens is None and dynamic and where.type == "cpu":
+            tune_tokens = CPU_TUNE_TOKENS
         tune_ids = corpus.splits["valid"][: None if tune_tokens is None else tune_tokens + 1]
         if dynamic:
             settings = dataclasses.replace(dynamic_settings(loaded.recipe.data.corpus), **given)

@@ -28,11 +28,12 @@ KNOBS = ("lr", "lamb", "epsilon")
 FACTORS = (2.0, math.sqrt(2))
 LEAST_GAIN = 1e-4  # nats: a hundredth of a percent of perplexity; less is not worth a pass over the text
 MOST_POINTS = 40  # a bound for a search that finds no end
-# Around the settings given: the published ones lie inside on every corpus that we know.
+# Of the cache: multiples of the window and theta given, and all of these lambdas.
 WINDOWS = (0.5, 1.0, 2.0, 4.0)
 THETAS = (0.25, 0.5, 1 / math.sqrt(2), 1.0, math.sqrt(2), 2.0, 4.0)
 LAMBDAS = tuple(i / 50 for i in range(1, 26))  # 0.02 to 0.5
 
+OnPoint = Callable[[DynamicSettings, float, int], object]  # settings, their loss, points so far
 Settings = TypeVar("Settings", DynamicSettings, CacheSettings)
 
 
@@ -56,7 +57,7 @@ def tune_dynamic(
     ids: Tensor,  # (T,) validation text
     statistics: list[Tensor],
     start: DynamicSettings,
-    on_point: Callable[[DynamicSettings, float, int], object] | None = None,  # settings, loss, points so far
+    on_point: OnPoint | None = None,
     on_progress: Callable[[int, int], object] | None = None,
 ) -> Tuned[DynamicSettings]:
     """The settings with the least loss on `ids` that the search meets; the statistics serve every point."""

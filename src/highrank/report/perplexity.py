@@ -64,7 +64,8 @@ def ten_minutes(records: list[Record]) -> Table:
             rows.append(Row(f"`{name}`", (Cell(printed, source=source), Cell())))
     columns = (PERPLEXITY, Column("+ dynamic evaluation", VALID_TEST, paper=False))
     about = (
-        "Equal wall time on one GPU, validation included, from scratch. The paper's numbers are of whole schedules, "
+        "Equal wall time on one GPU, validation included: runs from scratch, started once, that their time budget "
+        f"stopped after {TEN_MINUTES[0]:.0f} to {TEN_MINUTES[1]:.0f} s. The paper's numbers are of whole schedules, "
         "hundreds of epochs, without finetuning."
     )
     return Table("ten-minutes", "Ten minutes", about, "recipe", columns, rows, "trained for")

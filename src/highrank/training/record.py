@@ -22,7 +22,7 @@ from highrank.data.corpus import Corpus, cache_folder
 from highrank.evaluation.cache import cache_evaluate
 from highrank.evaluation.dynamic import OnProgress, cached_statistics, dynamic_evaluate
 from highrank.evaluation.perplexity import Evaluation, evaluate
-from highrank.evaluation.tune import tune_cache, tune_dynamic
+from highrank.evaluation.tune import OnPoint, tune_cache, tune_dynamic
 from highrank.files import write_json
 from highrank.recipes import cache_settings, dynamic_settings, overrides
 from highrank.recipes.recipe import CacheSettings, DynamicSettings
@@ -71,9 +71,7 @@ def summarize(
         "provenance": info["provenance"],
         "settings": info["recipe"],
         "averaged_from": next((line["epoch"] for line in epochs if line["averaged"]), None),
-        "curve": {
-            key: [_short(line[key]) for line in epochs] for key in ("epoch", "seconds", "train_ppl", "valid_ppl")
-        },
+        "curve": {key: [_short(line[key]) for line in epochs] for key in CURVE},
     }
     write_json(run.summary_file, summary)
     return summary
@@ -87,11 +85,14 @@ def record(
     dynamic: bool = False,
     cache: bool = False,
     tune: bool = False,
+    tune_tokens: int | None = None,
     watch: Watch = unwatched,
+    on_point: OnPoint | None = None,
 ) -> dict[str, Any]:
     """The run's summary, made now unless the one at hand is of this very state, and how it does when it adapts.
 
-    `dynamic` and `cache` use the published settings; `tune` adds the best ones found on validation beside them.
+    `dynamic` and `cache` use the published settings; `tune` adds the best ones found on validation, or on
+    its first `tune_tokens` tokens, beside them.
     """
     progress = checkpoints.load_progress(run.folder)
     summary = run.summary()
@@ -99,7 +100,7 @@ def record(
         summary = summarize(run, corpus, device, _outcome(progress), watch=watch)
     adapted: dict[str, Any] = {}
     loaded = load(run.folder, device)
-    model, valid = loaded.model, corpus.splits["valid"]
+    model, valid = loaded.model, corpus.splits["valid"][: None if tune_tokens is None else tune_tokens + 1]
     if dynamic:
         settings = dynamic_settings(loaded.recipe.data.corpus)
         statistics = cached_statistics(
@@ -111,7 +112,7 @@ def record(
 
         adapted["dynamic"] = _on_both(learn, settings, corpus, watch, "dynamic")
         if tune:
-            found = tune_dynamic(model, valid, statistics, settings, on_progress=watch("tuning dynamic evaluation"))
+            found = tune_dynamic(model, valid, statistics, settings, on_point, watch("tuning dynamic evaluation"))
             adapted["dynamic_tuned"] = _on_both(learn, found.best, corpus, watch, "dynamic, tuned")
             adapted["dynamic_tuned"]["tuning"] = found.as_json()
     if cache:
