@@ -11,6 +11,7 @@ from highrank.files import write_with
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000")
 DASHES = ("-", "--", "-.", ":")
 BY_HEAD = {"softmax": (COLOURS[0], "-"), "moc": (COLOURS[1], "--"), "mos": (COLOURS[2], "-")}
+GREY: dict[str, Any] = {"color": "#999999", "alpha": 0.15, "linewidth": 0}
 FLOOR = 1e-19  # what is smaller is drawn here: zeros have no place on a log scale
 
 
@@ -54,6 +55,32 @@ def draw(folder: Path, curves: Sequence[Curve], title: str) -> list[Path]:
     )
     axis.grid(alpha=0.3)
     axis.legend(loc="best")
+    return _save(folder, figure)
+
+
+def draw_use(folder: Path, spectra: dict[str, dict[str, list[float]]], round_off: float, title: str) -> list[Path]:
+    """Singular values by index, each spectrum over its largest: what a softmax model says, and its output matrix."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axis = plt.subplots(figsize=(7.5, 4.8), layout="constrained")
+    for i, (label, spectrum) in enumerate(spectra.items()):
+        values = [max(value / spectrum["values"][0], FLOOR) for value in spectrum["values"]]
+        axis.plot(spectrum["index"], values, color=COLOURS[i], linestyle=DASHES[i], linewidth=2, label=label)
+    axis.axhspan(FLOOR / 10, round_off, label="round-off: counts as zero", **GREY)
+    lowest = min(min(spectrum["values"]) / spectrum["values"][0] for spectrum in spectra.values())
+    axis.set(yscale="log", xlabel="index", ylabel="singular value / largest", title=title)
+    axis.set_ylim(bottom=max(FLOOR, min(round_off, lowest)) / 3, top=2)
+    axis.grid(alpha=0.3)
+    axis.legend()
+    return _save(folder, figure)
+
+
+def _save(folder: Path, figure: Any) -> list[Path]:
+    from matplotlib import pyplot as plt
+
     paths = [folder / "spectrum.png", folder / "spectrum.svg"]
     for path in paths:
         write_with(path, lambda temporary: figure.savefig(temporary, dpi=150))

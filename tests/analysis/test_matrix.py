@@ -5,8 +5,8 @@ import torch
 
 from highrank.analysis import analyze, carrying_state
 from highrank.analysis import memory as memory_module
-from highrank.analysis.analyze import SPECTRUM_POINTS, context_count, spectrum_json
 from highrank.analysis.kld import pairwise_kld, sample_contexts
+from highrank.analysis.matrix import SPECTRUM_POINTS, context_count, spectrum_json
 from highrank.analysis.memory import check_memory, free_bytes, needed_bytes
 from highrank.errors import UserError
 from highrank.evaluation.perplexity import evaluate

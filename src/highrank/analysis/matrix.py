@@ -10,7 +10,7 @@ A is (T, V): one row after each of the T tokens of `ids`. It is never held whole
 import itertools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,7 +41,7 @@ class Analysis:
     projected: int | None  # columns of the random projection, or None for the exact route
     singular_values: Tensor  # largest first: min(T, V) of them; the top that can be seen where projected
     kld: Kld | None  # None for fewer than 3 contexts
-    perplexity: float  # of ids[1:], read off the same rows
+    perplexity: float | None  # of ids[1:], read off the same rows; None where the words are not known
     seconds: dict[str, float]  # by stage
     peak_bytes: int | None  # of the GPU, or of this process
 
@@ -61,37 +61,41 @@ class Analysis:
 
 
 def spectrum_json(values: Tensor) -> dict[str, list[float]]:
-    """Singular values by their index from 1; a long spectrum keeps some hundreds, dense at both ends of its scale."""
+    """Singular values by their index from 1; a long spectrum keeps some hundreds, dense at both ends."""
     n = len(values)
     index = torch.arange(1, n + 1)
     if n > SPECTRUM_POINTS:
-        steps = SPECTRUM_POINTS // 2
+        steps = SPECTRUM_POINTS // 3
         even, growing = torch.linspace(1, n, steps), torch.logspace(0, math.log10(n), steps)
-        index = torch.cat([even, growing]).round().long().clamp(1, n).unique()
+        index = torch.cat([even, growing, n + 1 - growing]).round().long().clamp(1, n).unique()
     return {"values": values[index - 1].tolist(), "index": index.tolist()}
 
 
 class Observer:
     """What is read off the rows besides the spectrum: the loss of the words that came, and sampled contexts."""
 
-    def __init__(self, ids: Tensor, vocabulary: int, contexts: int, seed: int, device: torch.device) -> None:
-        self.ids, self.done = ids.to(device), 0
-        self.positions = sample_contexts(len(ids), contexts, seed).to(device)
+    def __init__(
+        self, tokens: int, ids: Tensor | None, vocabulary: int, contexts: int, seed: int, device: torch.device
+    ) -> None:
+        self.tokens, self.done = tokens, 0
+        self.ids = None if ids is None else ids.to(device)
+        self.positions = sample_contexts(tokens, contexts, seed).to(device)
         self.kept = torch.empty(len(self.positions), vocabulary, dtype=torch.float64, device=device)
         self.nll = torch.zeros((), dtype=torch.float64, device=device)
 
     def see(self, rows: Tensor) -> None:  # (t, V)
         start, self.done = self.done, self.done + len(rows)
-        targets = self.ids[start + 1 : self.done + 1]  # the last token of all has none
-        self.nll -= rows[: len(targets)].gather(1, targets[:, None]).sum()
+        if self.ids is not None:
+            targets = self.ids[start + 1 : self.done + 1]  # the last token of all has none
+            self.nll -= rows[: len(targets)].gather(1, targets[:, None]).sum()
         first, last = torch.searchsorted(self.positions, torch.tensor([start, self.done], device=rows.device)).tolist()
         self.kept[first:last] = rows[self.positions[first:last] - start]
 
-    def perplexity(self) -> float:
-        return (self.nll / max(1, len(self.ids) - 1)).exp().item()
+    def perplexity(self) -> float | None:
+        return None if self.ids is None or self.tokens < 2 else (self.nll / (self.tokens - 1)).exp().item()
 
     def kld(self) -> Kld | None:
-        return pairwise_kld(self.kept, len(self.ids), KLD_BLOCK) if len(self.kept) >= 3 else None
+        return pairwise_kld(self.kept, self.tokens, KLD_BLOCK) if len(self.kept) >= 3 else None
 
 
 class Stages:
@@ -135,16 +139,38 @@ def analyze(
     after each; it may carry a state from window to window. `projection` is the number of columns of a random
     projection, for vocabularies whose V x V factor does not fit (see `highrank.analysis.projection`).
     """
+
+    def rows(words: Tensor) -> Tensor:
+        block = log_prob(words)
+        if block.dim() != 2 or len(block) != len(words):
+            shape = tuple(block.shape)
+            raise ValueError(f"log_prob must map ({len(words)},) ids to ({len(words)}, V) rows, got {shape}")
+        return block
+
+    blocks = map(rows, windows(ids, window))
+    return analyze_rows(blocks, ids, projection=projection, contexts=contexts, seed=seed, on_progress=on_progress)
+
+
+@torch.no_grad()
+def analyze_rows(
+    blocks: Iterator[Tensor],  # (t, V) each, T rows in all
+    ids: Tensor,  # (T,)
+    *,
+    projection: int | None = None,
+    contexts: int = CONTEXTS,
+    seed: int = 0,
+    on_progress: OnProgress | None = None,
+) -> Analysis:
+    """`analyze` for rows that come in blocks of their own making: row i follows ids[i]."""
     if not len(ids):
         raise ValueError("ids are empty: there is nothing to analyse")
-    blocks = (log_prob(words) for words in windows(ids, window))
     first = next(blocks)  # it tells V and the device
-    vocabulary, device = _checked(first, min(window, len(ids))), first.device
+    vocabulary, device = _checked(first), first.device
     contexts = context_count(len(ids), vocabulary, contexts)
-    check_memory(len(ids), vocabulary, projection, contexts, window, device)
+    check_memory(len(ids), vocabulary, projection, contexts, len(first), device)
 
     stages, peak = Stages(device, on_progress), PeakMemory(device)
-    observer = Observer(ids, vocabulary, contexts, seed, device)
+    observer = Observer(len(ids), ids, vocabulary, contexts, seed, device)
     projector = Projection(vocabulary, projection, seed, device) if projection else None
     reducer = RowReducer()
     for rows in itertools.chain([first], blocks):
@@ -179,9 +205,7 @@ def analyze(
     )
 
 
-def _checked(rows: Tensor, count: int) -> int:
-    if rows.dim() != 2 or len(rows) != count:
-        raise ValueError(f"log_prob must map ({count},) ids to ({count}, V) rows, got {tuple(rows.shape)}")
+def _checked(rows: Tensor) -> int:
     if rows.dtype != torch.float64:
         raise TypeError(f"the analysis needs float64 from a float64 forward pass, got {rows.dtype}")
     total = rows[0].exp().sum().item()
