@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -44,7 +43,7 @@ def evaluate(
     from highrank.evaluation.dynamic import cached_statistics, dynamic_evaluate
     from highrank.evaluation.perplexity import evaluate as evaluate_stream
     from highrank.recipes import cache_settings, dynamic_settings
-    from highrank.training.run import Run
+    from highrank.training.run import Run, run_corpus
 
     if split not in ("train", "valid", "test"):
         raise UserError(f'there is no split "{split}": choose valid, test or train.')
@@ -65,7 +64,7 @@ def evaluate(
     given: dict[str, Any] = {key: value for key, value in named.items() if value is not None}
     where = find_device(device)
     loaded = highrank.load(run, where)
-    corpus = _run_corpus(run, data_dir)
+    corpus = run_corpus(run, data_dir)
     row: dict[str, Any] = {"run": str(run), "split": split, "batch_size": batch_size}
     with Progress(console=Console(stderr=True), transient=True) as bar:
 
@@ -158,18 +157,3 @@ def _characters(prompt: str) -> list[str]:
 
     first, *rest = prompt.split(EOS)
     return [*first, *(token for part in rest for token in (EOS, *part))]
-
-
-def _run_corpus(folder: Path, data_dir: Path | None) -> Any:
-    """The corpus a run was trained on, found again and checked to be the same."""
-    from highrank.data.corpus import load_corpus
-    from highrank.training.run import Run
-
-    run = Run(folder)
-    info = run.info()
-    data_dir = data_dir or (Path(info["data_dir"]) if info.get("data_dir") else None)
-    spec = run.recipe().data
-    corpus = load_corpus(spec.corpus, data_dir, spec.level)
-    if corpus.fingerprint != info.get("corpus_fingerprint"):
-        raise UserError(f"the text of {corpus.name} is not the one that {folder} was trained on: use the same files.")
-    return corpus

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from highrank.data.corpus import Corpus
+from highrank.data.corpus import Corpus, load_corpus
 from highrank.errors import UserError
 from highrank.files import read_json, read_tensors, write_json, write_tensors
 from highrank.models.language_model import LanguageModel
@@ -146,3 +146,15 @@ def load(run: str | Path, device: str | torch.device = "cpu") -> Loaded:
     model = build_model(recipe, len(words))
     opened.load_weights(model)
     return Loaded(model.to(device).eval(), words, recipe)
+
+
+def run_corpus(folder: Path, data_dir: Path | None) -> Corpus:
+    """The corpus a run was trained on, found again and checked to be the same."""
+    run = Run(folder)
+    info = run.info()
+    data_dir = data_dir or (Path(info["data_dir"]) if info.get("data_dir") else None)
+    spec = run.recipe().data
+    corpus = load_corpus(spec.corpus, data_dir, spec.level)
+    if corpus.fingerprint != info.get("corpus_fingerprint"):
+        raise UserError(f"the text of {corpus.name} is not the one that {folder} was trained on: use the same files.")
+    return corpus
