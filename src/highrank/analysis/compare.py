@@ -14,22 +14,20 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from highrank.analysis.bands import Group, by_previous_word, decades, grouped, pair_counts, word_counts
-from highrank.analysis.context import context_starts, line_end, line_of, phrase_ends, phrase_ids, steps_with
-from highrank.analysis.paper_cases import CORPUS, PAPER_CASES, SPLIT, PaperCase
+from highrank.analysis.context import Surroundings, phrase_ids, steps_with
+from highrank.analysis.paper_cases import CORPUS, SPLIT, PaperCase, find_cases
 from highrank.analysis.prediction import Prediction, predict
 from highrank.analysis.reading import Reading, cached_reading, hidden_at, read
 from highrank.data.catalog import Level
-from highrank.data.corpus import EOS, Corpus, cache_folder
+from highrank.data.corpus import Corpus, cache_folder
 from highrank.errors import UserError
 from highrank.evaluation.perplexity import perplexity
 from highrank.heads import MoSHead, SoftmaxHead
 from highrank.models.language_model import HeadName, LanguageModel
 from highrank.training.run import Run, load, run_corpus
 
-MOST_CONTINUATION = {"word": 15, "char": 90}  # tokens shown after the reference
 OnProgress = Callable[[str, int, int], object]  # what is being done, how far, of how much
 
 
@@ -140,14 +138,14 @@ def compare(
     for name, reading in zip(names, readings, strict=True):
         if not bool(reading.nll.isfinite().all()):
             raise UserError(f"{name} has losses that are no numbers: its weights are damaged or its training diverged.")
-    around = _Around(corpus, ids)
+    around = Surroundings(ids, corpus)
     chosen, losses = _chosen(around, contains, split), [r.nll.double().numpy() for r in readings]
     gain = losses[1] - losses[0]
 
     order = chosen[np.argsort(-gain[chosen], kind="stable")]
     ahead = [s for s in order[:n].tolist() if gain[s] > 0]
     behind = [s for s in order[::-1][:n].tolist() if gain[s] < 0]
-    cases = _find_cases(around) if (corpus.name, split) == (CORPUS, SPLIT) else None
+    cases = find_cases(around.ids, corpus.words) if (corpus.name, split) == (CORPUS, SPLIT) else None
     wanted = {*ahead, *behind, *(s for s in (cases or {}).values() if s is not None)}
     steps = _steps(around, (a, b), readings, wanted, top, _progress(on_progress, "looking closer"))
 
@@ -199,20 +197,7 @@ def _check(corpus: Corpus, split: str, contains: str | None) -> None:
         phrase_ids(contains, corpus)
 
 
-class _Around:
-    """The stream of a split, with the line and the shown context of every step."""
-
-    def __init__(self, corpus: Corpus, ids: Tensor) -> None:
-        self.corpus, self.tensor, self.ids = corpus, ids, ids.numpy()
-        self.eos = corpus.words.index(EOS)
-        self.lines = line_of(self.ids, self.eos)
-        self.starts = context_starts(self.lines, corpus.level)
-
-    def words(self, start: int, stop: int) -> list[str]:
-        return [self.corpus.words[i] for i in self.ids[start:stop]]
-
-
-def _chosen(around: _Around, contains: str | None, split: str) -> np.ndarray:
+def _chosen(around: Surroundings, contains: str | None, split: str) -> np.ndarray:
     if contains is None:
         return np.arange(len(around.lines))
     chosen = steps_with(around.ids, phrase_ids(contains, around.corpus), around.starts)
@@ -221,19 +206,8 @@ def _chosen(around: _Around, contains: str | None, split: str) -> np.ndarray:
     return chosen
 
 
-def _find_cases(around: _Around) -> dict[PaperCase, int | None]:
-    """The paper's cases, each with its step, or None where the text has none."""
-    index = {word: i for i, word in enumerate(around.corpus.words)}
-    found: dict[PaperCase, int | None] = {}
-    for case in PAPER_CASES:
-        phrase = [index.get(word, -1) for word in (*case.key.split(), case.reference)]  # -1 is nowhere
-        ends = phrase_ends(around.ids, phrase)
-        found[case] = int(ends[0]) - 1 if len(ends) else None
-    return found
-
-
 def _steps(
-    around: _Around,
+    around: Surroundings,
     models: tuple[LanguageModel, LanguageModel],
     readings: tuple[Reading, Reading],
     wanted: set[int],
@@ -245,18 +219,15 @@ def _steps(
     predictions: list[dict[int, Prediction]] = []
     for i, (model, reading) in enumerate(zip(models, readings, strict=True)):
         said = {}
-        for step, g in hidden_at(model, around.tensor, reading, wanted):
+        for step, g in hidden_at(model, torch.from_numpy(around.ids), reading, wanted):
             said[step] = predict(model, g, int(around.ids[step + 1]), words, top)
             progress(i * len(wanted) + len(said), 2 * len(wanted))
         predictions.append(said)
     steps = {}
-    most = MOST_CONTINUATION[around.corpus.level]
     for s in wanted:
         a, b = predictions[0][s], predictions[1][s]
-        at_end = around.ids[s + 1] == around.eos
-        stop = s + 2 if at_end else line_end(around.ids, s + 2, around.eos, most)
-        context, rest = around.words(int(around.starts[s]), s + 1), around.words(s + 2, stop)
-        steps[s] = Step(s + 1, context, words[around.ids[s + 1]], rest, b.nll - a.nll, a, b)
+        reference, context, rest = words[around.ids[s + 1]], around.context(s), around.continuation(s)
+        steps[s] = Step(s + 1, context, reference, rest, b.nll - a.nll, a, b)
     return steps
 
 

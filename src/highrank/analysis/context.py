@@ -8,6 +8,7 @@ import difflib
 
 import numpy as np
 import numpy.typing as npt
+from torch import Tensor
 
 from highrank.data.catalog import Level
 from highrank.data.corpus import EOS, Corpus
@@ -16,6 +17,31 @@ from highrank.errors import UserError
 Ints = npt.NDArray[np.int64]
 LEAST_CONTEXT = {"word": 25, "char": 150}  # tokens shown, where the stream has them
 MOST_CONTEXT = {"word": 80, "char": 480}
+MOST_CONTINUATION = {"word": 15, "char": 90}  # after the word that came
+
+
+class Surroundings:
+    """The stream of a split, with the line and the shown context of every step."""
+
+    def __init__(self, ids: Tensor, corpus: Corpus) -> None:
+        self.corpus, self.ids = corpus, ids.numpy()
+        self.eos = corpus.words.index(EOS)
+        self.lines = line_of(self.ids, self.eos)  # (S,)
+        self.starts = context_starts(self.lines, corpus.level)  # (S,)
+
+    def context(self, step: int) -> list[str]:
+        return self._words(int(self.starts[step]), step + 1)
+
+    def continuation(self, step: int) -> list[str]:
+        """The rest of the predicted word's line, or its beginning where that is long."""
+        if self.ids[step + 1] == self.eos:
+            return []
+        most = MOST_CONTINUATION[self.corpus.level]
+        ends = np.flatnonzero(self.ids[step + 2 : step + 2 + most] == self.eos)
+        return self._words(step + 2, step + 2 + (int(ends[0]) + 1 if len(ends) else most))
+
+    def _words(self, start: int, stop: int) -> list[str]:
+        return [self.corpus.words[i] for i in self.ids[start:stop]]
 
 
 def line_of(ids: Ints, eos: int) -> Ints:
@@ -65,12 +91,6 @@ def steps_with(ids: Ints, phrase: list[int], starts: Ints) -> Ints:
     last_start[ends] = ends - len(phrase) + 1
     last_start = np.maximum.accumulate(last_start)
     return np.flatnonzero(last_start[1:] >= starts)
-
-
-def line_end(ids: Ints, position: int, eos: int, most: int) -> int:
-    """One past the end of the line that `position` is in, at most `most` tokens on."""
-    ends = np.flatnonzero(ids[position : position + most] == eos)
-    return position + int(ends[0]) + 1 if len(ends) else min(position + most, len(ids))
 
 
 def spelt(tokens: list[str], level: Level) -> str:

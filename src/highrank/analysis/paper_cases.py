@@ -4,7 +4,13 @@ A case is found by the last few words before the blank and the word that came; w
 there is from its table.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from highrank.analysis.context import phrase_ends
 
 CORPUS, SPLIT = "penn", "test"
 
@@ -50,3 +56,14 @@ PAPER_CASES = (
         "officials 0.04, figures 0.03, efforts 0.03, <unk> 0.03, costs 0.03",
     ),
 )  # fmt: skip
+
+
+def find_cases(ids: npt.NDArray[np.int64], words: Sequence[str]) -> dict[PaperCase, int | None]:
+    """The paper's cases, each with its step in `ids`, or None where the text has none."""
+    index = {word: i for i, word in enumerate(words)}
+    found: dict[PaperCase, int | None] = {}
+    for case in PAPER_CASES:
+        phrase = [index.get(word, -1) for word in (*case.key.split(), case.reference)]  # -1 is nowhere
+        ends = phrase_ends(ids, phrase)
+        found[case] = int(ends[0]) - 1 if len(ends) else None
+    return found

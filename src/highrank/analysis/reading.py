@@ -30,7 +30,7 @@ FORMAT = 1  # of a cached reading
 
 @dataclass(frozen=True)
 class Reading:
-    nll: Tensor  # (S,) float32, on the CPU, as `states` is
+    nll: Tensor  # (S,) float32 (float64 for a float64 model), on the CPU, as `states` is
     states: Tensor  # (windows, B, 2 sum of H_l)
     window: int  # rows
 
@@ -50,16 +50,20 @@ def read(
     window = max(1, WINDOW // columns, -(-length // MOST_WINDOWS))
     model.eval()
     state = model.initial_state(columns)
-    losses, states = [], []
-    for start in range(0, length, window):
-        states.append(_packed(state).cpu())
-        nll, hidden = model(words[start : start + window], targets[start : start + window], state)
+    starts = range(0, length, window)
+    # Made once: small results that stay, between large ones that go, would leave the heap in pieces and ever larger.
+    packed = _packed(state)
+    losses = torch.empty(length, columns, dtype=torch.promote_types(packed.dtype, torch.float32))
+    states = torch.empty(len(starts), *packed.shape, dtype=packed.dtype)
+    for i, start in enumerate(starts):
+        rows = slice(start, start + window)
+        states[i] = _packed(state)
+        losses[rows], hidden = model(words[rows], targets[rows], state)
         state = hidden.state
-        losses.append(nll.cpu())
         if on_progress:
             on_progress(min(start + window, length), length)
-    nll = torch.cat(losses).t()[real.t().cpu()]  # column after column is the order of the stream
-    return Reading(nll, torch.stack(states), window)
+    nll = losses.t()[real.t().cpu()]  # column after column is the order of the stream
+    return Reading(nll, states, window)
 
 
 @torch.no_grad()

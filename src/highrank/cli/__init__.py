@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import highrank
-from highrank.cli import catalogue, report, train, use
+from highrank.cli import catalogue, compare, report, train, use
 from highrank.cli.options import out
 from highrank.errors import UserError
 
@@ -76,6 +76,7 @@ app.command()(train.export)
 app.command("import")(train.import_)
 app.command()(use.evaluate)
 app.command()(use.generate)
+app.command()(compare.compare)
 app.command()(report.report)
 data_app.command("list")(catalogue.data_list)
 data_app.command("verify")(catalogue.data_verify)
