@@ -176,16 +176,14 @@ def same_text(a: Run, b: Run) -> None:
     """One sentence for two runs that cannot be compared."""
     if a.folder.resolve() == b.folder.resolve():
         raise UserError(f"{a.folder} and {b.folder} are the same run: name two.")
-    one, two = a.info(), b.info()
     corpora = a.recipe().data.corpus, b.recipe().data.corpus
-    if one.get("corpus_fingerprint") != two.get("corpus_fingerprint"):
+    if a.info().get("corpus_fingerprint") != b.info().get("corpus_fingerprint"):
+        on = " and ".join(corpora)
         if corpora[0] == corpora[1]:
-            on = f"other versions of {corpora[0]}, or at other levels"
-        else:
-            on = f"{corpora[0]} and {corpora[1]}"
+            on = f"different versions of {corpora[0]}, or at different levels"
         raise UserError(f"{a.folder} and {b.folder} were trained on {on}: compare runs over the same text.")
     if a.words() != b.words():
-        raise UserError(f"{a.folder} and {b.folder} have other vocabularies: compare runs that share one.")
+        raise UserError(f"{a.folder} and {b.folder} have different vocabularies: compare runs that share one.")
 
 
 def _check(corpus: Corpus, split: str, contains: str | None) -> None:

@@ -65,13 +65,14 @@ def compare(
             run_a, run_b, split=split, n=n, top=top, contains=contains, batch_size=batch_size, data_dir=data_dir,
             device=where, on_progress=progress,
         )  # fmt: skip
-    files = write(comparison, output, origin) if output else []
     if as_json:
         print_json(comparison_json(comparison) | origin)
-        return
-    _show(comparison)
-    if files:
-        out.print(f"Written to {output}: {', '.join(file.name for file in files)}", soft_wrap=True, markup=False)
+    else:
+        _show(comparison)
+    if output:
+        names = ", ".join(file.name for file in write(comparison, output, origin))
+        where_to = Console(stderr=True, highlight=False) if as_json else out
+        where_to.print(f"Written to {output}: {names}", soft_wrap=True, markup=False)
 
 
 def _show(c: "Comparison") -> None:
@@ -90,11 +91,11 @@ def _show(c: "Comparison") -> None:
         for case in c.paper_cases:
             if case.step is None:
                 out.print(f'Case {case.paper.number} ("… {case.paper.key} {case.paper.reference}") was not found.')
-    for name, _, groups in groupings(c):
-        table = Table(title=name, title_justify="left", show_edge=False)
-        for column in ("group", "steps", c.a.name, c.b.name, "gain, nats a token"):
-            table.add_column(Text(column), justify="left" if column == "group" else "right")
-        for g in groups:
+    for grouping in groupings(c):
+        table = Table(title=grouping.title, title_justify="left", show_edge=False)
+        for column in ("", "steps", c.a.name, c.b.name, "gain, nats a token"):
+            table.add_column(Text(column), justify="right" if column else "left")
+        for g in grouping.groups:
             numbers = (f"{g.steps:,}", f"{g.nll_a:.3f}", f"{g.nll_b:.3f}", gain_of(g))
             table.add_row(Text(token(g.name)), *numbers, style=None if _telling(g.gain, g.gain_se) else "dim")
         out.print()

@@ -7,6 +7,7 @@ from highrank.analysis.context import spelt
 from highrank.analysis.prediction import Candidate, Component
 from highrank.report.comparison.words import (
     COMPONENTS,
+    Grouping,
     about,
     gain_of,
     groupings,
@@ -35,12 +36,8 @@ def markdown(c: Comparison, figure: str | None = None) -> str:
     ]
     if figure:
         parts.append(f"![Gains by group]({figure})")
-    for name, explanation, groups in groupings(c):
-        header = f"| group | steps | {_md(c.a.name)} | {_md(c.b.name)} | gain |\n|---|---:|---:|---:|---:|\n"
-        rows = (
-            f"| {_code(token(g.name))} | {g.steps:,} | {g.nll_a:.3f} | {g.nll_b:.3f} | {gain_of(g)} |" for g in groups
-        )
-        parts += [f"### {name}", _md(explanation), header + "\n".join(rows) if groups else "No such group."]
+    for table in groupings(c):
+        parts += [f"### {table.title}", _md(table.explanation), _md_groups(c, table)]
     if c.paper_cases is not None:
         parts.append("## The paper's six cases")
         for case in c.paper_cases:
@@ -57,6 +54,16 @@ def markdown(c: Comparison, figure: str | None = None) -> str:
         parts.append("## About components")
         parts += [COMPONENTS[head] for head in sorted(heads, reverse=True)]
     return "\n\n".join(parts) + "\n"
+
+
+def _md_groups(c: Comparison, table: Grouping) -> str:
+    if not table.groups:
+        return "No such group."
+    lines = [f"| | steps | {_md(c.a.name)} | {_md(c.b.name)} | gain |", "|---|---:|---:|---:|---:|"]
+    for g in table.groups:
+        name = _code(token(g.name)) if table.of_words else g.name
+        lines.append(f"| {name} | {g.steps:,} | {g.nll_a:.3f} | {g.nll_b:.3f} | {gain_of(g)} |")
+    return "\n".join(lines)
 
 
 def _md_case(c: Comparison, case: Case) -> list[str]:

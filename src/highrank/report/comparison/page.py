@@ -78,8 +78,8 @@ def page(c: Comparison) -> str:
         "<ul class='notes soft'>" + "".join(f"<li>{escape(note)}" for note in reading_notes(c)) + "</ul>",
         "<h2 id=groups>Where the difference lies</h2>",
     ]
-    for name, explanation, groups in groupings(c):
-        body += [f"<h3>{escape(name)}</h3>", f"<p class=soft>{escape(explanation)}</p>", _group_table(c, groups)]
+    for table in groupings(c):
+        body += [f"<h3>{table.title}</h3><p class=soft>{table.explanation}</p>", _group_table(c, table.groups)]
     if c.paper_cases is not None:
         body.append("<h2 id=paper>The paper's six cases</h2>")
         body += [_case(c, case) for case in c.paper_cases]
@@ -117,7 +117,7 @@ def _group_table(c: Comparison, groups: list[Group]) -> str:
         for g in groups
     )
     return (
-        f"<div class=scroll><table><thead><tr><th>group<th class=n>steps<th class='n a'>{escape(c.a.name)}"
+        f"<div class=scroll><table><thead><tr><th><th class=n>steps<th class='n a'>{escape(c.a.name)}"
         f"<th class='n b'>{escape(c.b.name)}<th class=n>gain<th>gain ± 2 standard errors</thead><tbody>{rows}</tbody>"
         "</table></div>"
     )

@@ -1,5 +1,7 @@
 """What every form of a comparison says, and in which order: sentences, notes, and which rows are worth showing."""
 
+from typing import NamedTuple
+
 from highrank.analysis.bands import MIN_STEPS, Group
 from highrank.analysis.compare import Comparison, Side, Step
 from highrank.analysis.prediction import Component, Prediction
@@ -55,19 +57,29 @@ def reading_notes(c: Comparison) -> list[str]:
     return notes
 
 
-def groupings(c: Comparison) -> list[tuple[str, str, list[Group]]]:
-    """(title, explanation, rows) of each table by group."""
+class Grouping(NamedTuple):
+    title: str
+    explanation: str
+    groups: list[Group]
+    of_words: bool = False  # the groups' names are words of the text
+
+
+def groupings(c: Comparison) -> list[Grouping]:
+    """The tables by group."""
     return [
-        ("By how often the word was seen in training", "The word to be predicted, the rarest first.", c.by_frequency),
-        (
-            "By how often it was seen after the word before it",
+        Grouping(
+            "How often the word was seen in training", "The word to be predicted, the rarest first.", c.by_frequency
+        ),
+        Grouping(
+            "How often it was seen after the word before it",
             "A pair that training never had leaves only the longer context to go by.",
             c.by_pair,
         ),
-        (
-            "By the word before",
+        Grouping(
+            "The word before",
             f"Of the previous words with at least {MIN_STEPS} steps, those that move the total most, each way.",
             previous_rows(c),
+            of_words=True,
         ),
     ]
 
