@@ -9,12 +9,13 @@ import torch
 
 from highrank.analysis.compare import compare
 from highrank.analysis.paper_cases import PAPER_CASES
+from highrank.analysis.prediction import Component, Prediction
 from highrank.data.corpus import EOS, Corpus, tokenize
 from highrank.models import LanguageModel
 from highrank.report.comparison import as_json, write
 from highrank.report.comparison.markdown import markdown
 from highrank.report.comparison.page import page
-from highrank.report.comparison.words import previous_rows, probability, summary
+from highrank.report.comparison.words import previous_rows, probability, speaking, summary
 
 ODD = ["<b>", "a|b", "`", "*", "&amp;", "[x](y)", "$", "_", "'", '"', "</mark>", "é"]
 
@@ -85,7 +86,7 @@ def test_both_forms_tell_the_numbers(found):
         for group in (*found.by_frequency, *found.by_pair, *previous_rows(found)):
             assert f"{group.gain:+.4f} ± {group.gain_se:.4f}" in text
         assert "geometric mean" in text  # MoC's components
-        assert "2 more have" in text  # components beyond those shown
+        assert re.search(r"(2 more have|1 more has) \S+ of the weight", text)  # components beyond those shown
 
 
 def test_markdown_tables_keep_their_columns(found):
@@ -125,3 +126,15 @@ def test_characters_can_be_seen(tmp_path):
 @pytest.mark.parametrize(("p", "text"), [(0.384, "0.38"), (0.0096, "0.01"), (0.0041, "0.004"), (2.2e-5, "2e-05")])
 def test_probabilities(p, text):
     assert probability(p) == text
+
+
+def test_the_component_that_did_it_is_shown_however_light():
+    components = [Component(k, w, 0.1, share, []) for k, w, share in [(3, 0.5, 0.1), (1, 0.3, 0.1), (2, 0.1, 0.0)]]
+    components += [Component(4, 0.05, 0.1, 0.0, []), Component(5, 0.03, 0.1, 0.1, []), Component(6, 0.02, 0.9, 0.7, [])]
+    shown, rest = speaking(Prediction(1.0, 0.4, 1, [], components))
+    assert [c.index for c in shown] == [3, 1, 2, 4, 6]
+    assert rest == "1 more has 0.03 of the weight"
+    shown, rest = speaking(
+        Prediction(1.0, 0.4, 1, [], [Component(1, 0.6, 0.1, None, []), Component(2, 0.4, 0.1, None, [])])
+    )
+    assert (len(shown), rest) == (2, "")

@@ -11,10 +11,10 @@ from highrank.report.comparison.words import (
     about,
     gain_of,
     groupings,
-    heaviest,
     probability,
     reading_notes,
     sections,
+    speaking,
     summary,
     title,
     token,
@@ -86,7 +86,7 @@ def _md_step(c: Comparison, step: Step) -> list[str]:
             f"| {_md(side.name)} | {_md_words(said.top)} | {probability(said.p_reference)}, rank {said.rank:,} |"
         )
         if said.components:
-            shown, rest = heaviest(said)
+            shown, rest = speaking(said)
             components.append(f"Components of {_md(side.name)}:\n\n" + "\n".join(map(_md_component, shown)))
             components[-1] += f"\n- {rest}" if rest else ""
     return [quote, f"Token {step.position:,}.", "\n".join(lines), *components]

@@ -11,10 +11,10 @@ from highrank.report.comparison.words import (
     about,
     gain_of,
     groupings,
-    heaviest,
     probability,
     reading_notes,
     sections,
+    speaking,
     summary,
     title,
     token,
@@ -61,6 +61,7 @@ ol.words .bar { position: absolute; inset: 0 auto 0 0; border-radius: 3px; }
 li.below { border-top: 1px dashed var(--line); }
 details { margin-top: .55rem; font-size: .92rem; } summary { cursor: pointer; color: var(--soft); }
 details table { margin-top: .3rem; } details td { vertical-align: top; } details td.n { width: 1%; }
+.word { display: inline-block; white-space: nowrap; margin-right: .9em; } td:first-child { white-space: nowrap; }
 @media print { article { break-inside: avoid; } }
 """
 
@@ -142,8 +143,8 @@ def _interval(group: Group, low: float, high: float) -> str:
 def _case(c: Comparison, case: Case) -> str:
     paper = case.paper
     said = (
-        f"<p class=soft>In the paper, MoS said {_bold(paper.mos, paper.reference)}; "
-        f"MoC said {_bold(paper.moc, paper.reference)}.</p>"
+        f"<p class=soft>In the paper, MoS said {_paper_list(paper.mos, paper.reference)}; "
+        f"MoC said {_paper_list(paper.moc, paper.reference)}.</p>"
     )
     if case.step is None:
         key = f"… {paper.key} {paper.reference}"
@@ -151,9 +152,12 @@ def _case(c: Comparison, case: Case) -> str:
     return _step(c, case.step, f"Case {paper.number}", said)
 
 
-def _bold(said: str, reference: str) -> str:
-    parts = (f"<b>{escape(x)}</b>" if x.split()[0] == reference else escape(x) for x in said.split(", "))
-    return ", ".join(parts)
+def _paper_list(said: str, reference: str) -> str:
+    return ", ".join(_bold(x, x.split()[0] == reference) for x in said.split(", "))
+
+
+def _bold(text: str, came: bool) -> str:
+    return f"<b>{escape(text)}</b>" if came else escape(text)
 
 
 def _step(c: Comparison, step: Step, number: str, more: str = "") -> str:
@@ -182,7 +186,7 @@ def _prediction(side: Side, said: Prediction, reference: str, which: str) -> str
         )
     return (
         f"<div class=in-{which}><div class='name {which}'>{escape(side.name)}</div>"
-        f"<ol class=words>{''.join(rows)}</ol>{_components(said)}</div>"
+        f"<ol class=words>{''.join(rows)}</ol>{_components(said, reference)}</div>"
     )
 
 
@@ -193,12 +197,12 @@ def _word(x: Candidate, came: bool) -> str:
     )
 
 
-def _components(said: Prediction) -> str:
+def _components(said: Prediction, reference: str) -> str:
     if not said.components:
         return ""
-    shown, rest = heaviest(said)
+    shown, rest = speaking(said)
     has_share = shown[0].share is not None
-    rows = "".join(_component(x, has_share) for x in shown)
+    rows = "".join(_component(x, reference) for x in shown)
     share = "<th class=n>share" if has_share else ""
     speak = ", ".join(f"{x.index} ({probability(x.weight)})" for x in shown[:3])
     alone = "its likeliest words" if has_share else "what it would say alone"
@@ -209,7 +213,10 @@ def _components(said: Prediction) -> str:
     )
 
 
-def _component(x: Component, has_share: bool) -> str:
-    share = f"<td class=n>{probability(x.share)}" if has_share and x.share is not None else ""
-    words = ", ".join(f"{escape(token(w.word))} <span class=soft>{probability(w.p)}</span>" for w in x.top)
-    return f"<tr><td>{x.index}<td class=n>{probability(x.weight)}{share}<td>{words}"
+def _component(x: Component, reference: str) -> str:
+    share = "" if x.share is None else f"<td class=n>{probability(x.share)}"
+    words = (
+        f"<span class=word>{_bold(token(w.word), w.word == reference)} <span class=soft>{probability(w.p)}</span>"
+        for w in x.top
+    )
+    return f"<tr><td>{x.index}<td class=n>{probability(x.weight)}{share}<td>{'</span> '.join(words)}</span>"

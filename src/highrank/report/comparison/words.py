@@ -106,15 +106,16 @@ def gain_of(group: Group) -> str:
     return f"{group.gain:+.4f}{_error(group)}"
 
 
-def heaviest(prediction: Prediction) -> tuple[list[Component], str]:
-    """The components worth showing, and a clause about the rest."""
-    shown = prediction.components[:MOST_COMPONENTS]
-    rest = prediction.components[MOST_COMPONENTS:]
+def speaking(prediction: Prediction) -> tuple[list[Component], str]:
+    """The components worth showing, the heaviest and the one with the largest share, and a clause about the rest."""
+    shown, rest = prediction.components[:MOST_COMPONENTS], prediction.components[MOST_COMPONENTS:]
+    main = max(prediction.components, key=lambda c: c.share or 0.0)
+    if main.share and main in rest:
+        shown, rest = [*shown, main], [c for c in rest if c is not main]
     if not rest:
         return shown, ""
-    weight = sum(c.weight for c in rest)
     verb = "has" if len(rest) == 1 else "have"
-    return shown, f"{len(rest)} more {verb} {probability(weight)} of the weight together"
+    return shown, f"{len(rest)} more {verb} {probability(sum(c.weight for c in rest))} of the weight"
 
 
 def token(word: str) -> str:
