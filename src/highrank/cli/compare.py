@@ -76,51 +76,64 @@ def compare(
 
 
 def _show(c: "Comparison") -> None:
-    from highrank.report.comparison.words import about, gain_of, groupings, sections, summary, token
+    from highrank.report.comparison.words import about, about_components, reading_notes, sections, summary
 
     for side in (c.a, c.b):
-        out.print(
-            f"{side.name} ({about(side)}): {c.split} perplexity {side.perplexity:.2f}", markup=False, soft_wrap=True
-        )
-    out.print(summary(c), markup=False, soft_wrap=True)
+        _say(f"{side.name} ({about(side)}): {c.split} perplexity {side.perplexity:.2f}")
+    _say(summary(c))
+    for note in (*reading_notes(c), *about_components(c)):
+        _say(note, style="dim")
     for name, steps in sections(c):
-        out.print(_step_table(c, name, steps))
+        _show_steps(c, name, [(f"{step.gain:+.2f}", step) for step in steps])
     if c.paper_cases is not None:
-        found = [case.step for case in c.paper_cases if case.step]
-        out.print(_step_table(c, "The paper's six cases", found))
+        found = [(f"case {x.paper.number}\n{x.step.gain:+.2f}", x.step) for x in c.paper_cases if x.step]
+        _show_steps(c, "The paper's six cases", found)
         for case in c.paper_cases:
             if case.step is None:
-                out.print(f'Case {case.paper.number} ("… {case.paper.key} {case.paper.reference}") was not found.')
+                _say(f'Case {case.paper.number} ("… {case.paper.key} {case.paper.reference}") is not in this text.')
+    _show_groups(c)
+
+
+def _say(text: str, style: str = "") -> None:
+    out.print(text, markup=False, soft_wrap=True, style=style)
+
+
+def _show_groups(c: "Comparison") -> None:
+    from highrank.report.comparison.words import gain_of, groupings, token
+
     for grouping in groupings(c):
+        if not grouping.groups:
+            continue
         table = Table(title=grouping.title, title_justify="left", show_edge=False)
         for column in ("", "steps", c.a.name, c.b.name, "gain, nats a token"):
             table.add_column(Text(column), justify="right" if column else "left")
         for g in grouping.groups:
             numbers = (f"{g.steps:,}", f"{g.nll_a:.3f}", f"{g.nll_b:.3f}", gain_of(g))
-            table.add_row(Text(token(g.name)), *numbers, style=None if _telling(g.gain, g.gain_se) else "dim")
+            telling = g.gain_se is not None and abs(g.gain) > 2 * g.gain_se
+            table.add_row(Text(token(g.name)), *numbers, style="" if telling else "dim")
         out.print()
         out.print(table)
 
 
-def _telling(gain: float, error: float | None) -> bool:
-    return error is not None and abs(gain) > 2 * error
-
-
-def _step_table(c: "Comparison", title: str, steps: "list[Step]") -> Table:
+def _show_steps(c: "Comparison", title: str, steps: "list[tuple[str, Step]]") -> None:
     from highrank.analysis.context import spelt
     from highrank.report.comparison.words import token
 
-    table = Table(title=f"\n{title}" if steps else f"\n{title}: nowhere", title_justify="left", show_lines=True)
+    out.print()
+    if not steps:
+        _say(f"{title}: nowhere.")
+        return
+    table = Table(title=Text(title), title_justify="left", show_lines=True)
     table.add_column("gain", justify="right")
     table.add_column("context, and the word that came", ratio=2)
     for side, colour in zip((c.a, c.b), COLOURS, strict=True):
         table.add_column(Text(side.name, style=colour), ratio=2)
-    for step in steps:
+    for label, step in steps:
         context = spelt(step.context, c.level)
-        text = Text(("…" + context[-SHORT_CONTEXT:] if len(context) > SHORT_CONTEXT else context) + " ")
-        text.append(token(step.reference), style="bold reverse")
-        table.add_row(f"{step.gain:+.2f}", text, *(_said(said, step.reference) for said in (step.a, step.b)))
-    return table
+        text = Text("…" + context[-SHORT_CONTEXT:] if len(context) > SHORT_CONTEXT else context)
+        text.append(" " if c.level == "word" else "").append(token(step.reference), style="bold reverse")
+        table.add_row(label, text, *(_said(said, step.reference) for said in (step.a, step.b)))
+    out.print(table)
 
 
 def _said(said: "Prediction", reference: str) -> Text:

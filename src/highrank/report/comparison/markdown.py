@@ -6,9 +6,9 @@ from highrank.analysis.compare import Case, Comparison, Step
 from highrank.analysis.context import spelt
 from highrank.analysis.prediction import Candidate, Component
 from highrank.report.comparison.words import (
-    COMPONENTS,
     Grouping,
     about,
+    about_components,
     gain_of,
     groupings,
     probability,
@@ -49,10 +49,8 @@ def markdown(c: Comparison, figure: str | None = None) -> str:
         for i, step in enumerate(steps, start=1):
             parts.append(f"### {i}. {step.gain:+.2f} nats: {_code(token(step.reference))}")
             parts += _md_step(c, step)
-    heads = {c.a.head, c.b.head} & COMPONENTS.keys()
-    if heads:
-        parts.append("## About components")
-        parts += [COMPONENTS[head] for head in sorted(heads, reverse=True)]
+    if notes := about_components(c):
+        parts += ["## About components", *map(_md, notes)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -103,11 +101,9 @@ def _md_words(candidates: list[Candidate]) -> str:
 
 def _md(text: str) -> str:
     """Text whose characters mean themselves in Markdown."""
-    return re.sub(r"([\\`*_{}\[\]<>|#~$])", r"\\\1", text)
+    return re.sub(r"([\\`*_{}\[\]<>|#~$&])", r"\\\1", text)
 
 
 def _code(word: str) -> str:
-    """A word as code, in a table or out of one."""
-    fence = "``" if "`" in word else "`"
-    pad = " " if "`" in word else ""
-    return f"{fence}{pad}{word}{pad}{fence}".replace("|", r"\|")
+    """A word as code; with the two marks that code cannot show everywhere, as text."""
+    return _md(word) if "`" in word or "|" in word else f"`{word}`"

@@ -7,8 +7,8 @@ from highrank.analysis.compare import Case, Comparison, Side, Step
 from highrank.analysis.prediction import Candidate, Component, Prediction
 from highrank.data.corpus import EOS
 from highrank.report.comparison.words import (
-    COMPONENTS,
     about,
+    about_components,
     gain_of,
     groupings,
     probability,
@@ -87,9 +87,8 @@ def page(c: Comparison) -> str:
     for key, (name, steps) in zip(("ahead", "behind"), sections(c), strict=True):
         body.append(f"<h2 id={key}>{escape(name)}</h2>")
         body += [_step(c, step, f"{i}") for i, step in enumerate(steps, start=1)] or ["<p>Nowhere.</p>"]
-    heads = sorted({c.a.head, c.b.head} & COMPONENTS.keys(), reverse=True)
-    if heads:
-        body.append("<h2>About components</h2>" + "".join(f"<p>{escape(COMPONENTS[head])}</p>" for head in heads))
+    if notes := about_components(c):
+        body.append("<h2>About components</h2>" + "".join(f"<p>{escape(note)}</p>" for note in notes))
     return (
         "<!doctype html>\n<html lang=en>\n<meta charset=utf-8>\n"
         "<meta name=viewport content='width=device-width, initial-scale=1'>\n"

@@ -13,7 +13,7 @@ COMPONENTS = {
     "mos": "MoS averages its components' distributions, so each is a prediction of its own. Its weight is the prior; "
     "its share is how much of the probability of the word that came is its doing (its weight times its probability, "
     "over the model's).",
-    "moc": "MoC mixes context vectors before its one softmax, so it predicts with the geometric mean of its "
+    "moc": "MoC mixes context vectors before its one softmax, so it predicts with the normalised geometric mean of its "
     "components. A component alone is not a distribution that the model ever predicts with: shown is what the softmax "
     "would say to that component's context vector by itself. So it has a weight, and no share.",
 }
@@ -116,6 +116,11 @@ def speaking(prediction: Prediction) -> tuple[list[Component], str]:
         return shown, ""
     verb = "has" if len(rest) == 1 else "have"
     return shown, f"{len(rest)} more {verb} {probability(sum(c.weight for c in rest))} of the weight"
+
+
+def about_components(c: Comparison) -> list[str]:
+    """What a component is, for the mixtures at hand."""
+    return [COMPONENTS[head] for head in ("mos", "moc") if head in (c.a.head, c.b.head)]
 
 
 def token(word: str) -> str:
