@@ -23,7 +23,7 @@ from highrank.files import read_tensors, write_tensors
 from highrank.models.language_model import LanguageModel
 from highrank.ops.lstm import State
 
-WINDOW = 256  # tokens, of all columns together; a step is at most this far from a kept state
+WINDOW = 128  # tokens, of all columns together; a step is at most this far from a kept state
 MOST_WINDOWS = 1000  # of a long stream, whose windows are longer, so that the states stay small
 FORMAT = 1  # of a cached reading
 
