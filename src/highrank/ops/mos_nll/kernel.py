@@ -25,7 +25,8 @@ upstream gradient of 1/N underflows nowhere.
 Sizes. Tiles of 128 x 128, two programs a multiprocessor, hide one's exponentials under the other's products. Tiles of
 128 x 256 read a quarter less from the L2 cache, and win where products outweigh the rest (D > 512) or a program has few
 tiles (V < 16384). A larger slab means fewer launches and less reading and writing of dh's sum: what a slab needs and
-the sum share `scratch_bytes`, such that some ten thousand rows fit in 64 MiB (D <= 512) or 128 MiB, all counted.
+the sum share `scratch_bytes`, such that some ten thousand rows fit in 64 MiB (D <= 512) or 128 MiB, all counted, and
+more rows in four times what they take themselves.
 
 Skipping. Row (n, k) is left out of steps 3 to 6 when u_n = 0, or when r_nk < 2^-24 / K. The first is exact. The second
 drops less than 2^-24 of a token's responsibilities in total, which sum to one: the gradient of any parameter changes by
@@ -129,9 +130,11 @@ def mos_nll(
     if compute_dtype not in (torch.float32, torch.float16, torch.bfloat16):
         raise ValueError(f"the Triton mos_nll computes in float32, float16 or bfloat16, not in {compute_dtype}")
     size = (compute_dtype, h.device, *weight.shape)
-    configs = configs or (forward_config(*size), backward_config(*size))
-    if slab_bytes is not None:
-        configs = (configs[0]._replace(scratch_bytes=slab_bytes), configs[1]._replace(scratch_bytes=slab_bytes))
+    if configs is None:
+        configs = forward_config(*size), backward_config(*size)
+        # Many rows need wide slabs all the same, or their sum dh is read and written too often.
+        slab_bytes = slab_bytes or max(configs[1].scratch_bytes, 4 * h.numel() * compute_dtype.itemsize)
+        configs = configs[0]._replace(scratch_bytes=slab_bytes), configs[1]._replace(scratch_bytes=slab_bytes)
     with torch.cuda.device_of(h):
         return _MosNLL.apply(h, log_pi, weight, bias, targets, compute_dtype, skip, configs)
 
