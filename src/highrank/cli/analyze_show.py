@@ -75,7 +75,7 @@ def notes(record: Record) -> str:
     lines = [
         f"Rank: singular values above round-off (Press et al.); no matrix of this shape exceeds {full:,}, "
         "a Softmax or MoC not D + 2.",
-        "Effective: as many singular values of one size would have the same entropy. Perplexity (ppl): of these tokens.",
+        "Effective: so many singular values of one size have the same entropy. Perplexity (ppl): of these tokens.",
     ]
     if record["tokens"] < record["vocabulary"]:
         lines.append(
