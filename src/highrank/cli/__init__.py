@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import highrank
-from highrank.cli import catalogue, report, train, use
+from highrank.cli import catalogue, report, theory, train, use
 from highrank.cli.options import out
 from highrank.errors import UserError
 
@@ -77,6 +77,7 @@ app.command("import")(train.import_)
 app.command()(use.evaluate)
 app.command()(use.generate)
 app.command()(report.report)
+app.command()(theory.theory)
 data_app.command("list")(catalogue.data_list)
 data_app.command("verify")(catalogue.data_verify)
 data_app.command("prepare")(catalogue.data_prepare)
