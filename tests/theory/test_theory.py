@@ -2,7 +2,8 @@
 
 import dataclasses
 import json
-import math
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -113,6 +114,16 @@ def test_mistakes_get_one_sentence(tmp_path, arguments, sentence):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file"]  # nothing was begun
 
 
+def test_the_document_names_options_that_exist(tmp_path):
+    document = (Path(__file__).parents[2] / "docs" / "theory.md").read_text()
+    shown = {option for code in re.findall(r"`([^`]+)`", document) for option in re.findall(r"--[a-z]+", code)}
+    assert len(shown) >= 8
+    help_text = in_process("theory", "--help", cwd=tmp_path).stdout
+    assert not [option for option in shown if option not in help_text]
+    for figure in re.findall(r"\]\((figures/[^)]+)\)", document):
+        assert (Path(__file__).parents[2] / "docs" / figure).exists()
+
+
 def test_dims():
     assert parse_dims("") == ()
     assert parse_dims("1, 2,5-7") == (1, 2, 5, 6, 7)
@@ -125,4 +136,4 @@ def test_the_default_sweep_covers_the_rank(rank):
         assert swept == sorted(set(swept))
         assert {1, max(1, rank - 2), rank - 1, rank} <= set(swept)
         assert len(swept) <= 15
-    assert math.isclose(Setup().true_rank, 16)
+    assert Setup().true_rank == 16

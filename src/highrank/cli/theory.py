@@ -27,14 +27,14 @@ def theory(
         bool, typer.Option("--unigram", help="A language in which all contexts share word frequencies.")
     ] = False,
     seed: Annotated[int, typer.Option(help="Of everything random.")] = 1,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer D, fewer starts: seconds instead of a minute.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer D and fewer, shorter fits.")] = False,
     output: Annotated[Path, typer.Option("--out", help="Folder for the report, the table and the figures.")] = Path(
         "theory"
     ),
 ) -> None:
     """Check the paper's theory on a language we know, and see how near each head can come to it for each D.
 
-    About a minute on a CPU. Ends with code 1 if a check fails. docs/theory.md explains every line.
+    A minute or two on a CPU. Ends with code 1 if a check fails. docs/theory.md explains every line.
     """
     from highrank.theory import Setup
     from highrank.theory import theory as run_theory

@@ -167,6 +167,7 @@ def fitted(language: FiniteLanguage, found: Ranks, points: list[Point], bias: bo
     free = [p for p in points if p.kind == "mos" and p.fit.embed_dim + bound < min(language.log_p.shape)]
     high = [p for p in free if p.fit.rank > p.fit.embed_dim + bound]
     softmax = {p.fit.embed_dim: p for p in points if p.kind == "softmax"}
+    ratios = [p.fit.kl / softmax[p.fit.embed_dim].fit.kl for p in below if p.kind == "moc"]
     beaten = [
         p.fit.embed_dim
         for p in points
@@ -187,7 +188,8 @@ def fitted(language: FiniteLanguage, found: Ranks, points: list[Point], bias: bo
             "A MoC is a softmax whose context vector is sum_k pi_k h_k: the same bound on its rank, the same best KL.",
             f"every fitted MoC by mixing K rows of logits, and as one softmax; the ranks of log Q of {len(low)} fits",
             f"the same probabilities; ranks at most D + {bound}",
-            f"largest difference of log Q {collapsed:.1e}; {len(over)} ranks above D + {bound}",
+            f"largest difference of log Q {collapsed:.1e}; {len(over)} ranks above D + {bound}"
+            + (f"; KL found {min(ratios):.3f} to {max(ratios):.3f} times the Softmax's" if ratios else ""),
             collapsed < ROUND_OFF and not over,
         ),
         Check(

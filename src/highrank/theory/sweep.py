@@ -27,8 +27,8 @@ class Effort:
     evaluations: dict[Kind, int]
 
 
-FULL = Effort(2, {"softmax": 400, "moc": 400, "mos": 800})
-QUICK = Effort(1, {"softmax": 150, "moc": 150, "mos": 250})
+FULL = Effort(2, {"softmax": 300, "moc": 300, "mos": 600})
+QUICK = Effort(1, {"softmax": 100, "moc": 100, "mos": 200})
 
 
 @dataclass(frozen=True)
