@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import highrank
-from highrank.cli import analyze, bench, catalogue, compare, record, report, train, use
+from highrank.cli import analyze, bench, catalogue, compare, record, report, theory, train, use
 from highrank.cli.options import out
 from highrank.errors import UserError
 
@@ -80,6 +80,7 @@ app.command()(record.record)
 app.command()(analyze.analyze)
 app.command()(compare.compare)
 app.command()(report.report)
+app.command()(theory.theory)
 data_app.command("list")(catalogue.data_list)
 data_app.command("verify")(catalogue.data_verify)
 data_app.command("prepare")(catalogue.data_prepare)

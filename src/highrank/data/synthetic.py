@@ -1,5 +1,6 @@
 """Languages we know completely: a finite set of contexts, each with its true next-word distribution (section 2)."""
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -30,3 +31,22 @@ def gaussian_language(n_contexts: int, n_words: int, scale: float, generator: to
     """
     logits = scale * torch.randn(n_contexts, n_words, generator=generator, dtype=torch.float64)
     return FiniteLanguage(torch.log_softmax(logits, dim=-1))
+
+
+def low_rank_language(
+    n_contexts: int, n_words: int, rank: int, scale: float, generator: torch.Generator, unigram: bool = False
+) -> FiniteLanguage:
+    """A language whose matrix A = log P* has the given rank, 2 <= rank <= min(N, M).
+
+    Logits are a random matrix of rank - 1, each with variance scale^2. Normalising subtracts logsumexp from each row,
+    which is no linear function of the logits, so the vector of ones joins the row space and A has one rank more. With
+    `unigram` (rank >= 3), one of the rank - 1 directions is the same for every context, as word frequencies are: an
+    output bias can say that one alone.
+    """
+    if not 2 + unigram <= rank <= min(n_contexts, n_words):
+        raise ValueError(f"rank must be between {2 + unigram} and min(n_contexts, n_words), got {rank}")
+    h = torch.randn(n_contexts, rank - 1, generator=generator, dtype=torch.float64)
+    w = torch.randn(n_words, rank - 1, generator=generator, dtype=torch.float64)
+    if unigram:
+        h[:, 0] = 1
+    return FiniteLanguage(torch.log_softmax(scale / math.sqrt(rank - 1) * h @ w.T, dim=-1))

@@ -17,6 +17,7 @@ from highrank.data.corpus import Corpus, load_corpus
 from highrank.files import write_json
 from highrank.quickstart import known, spoken
 from highrank.quickstart.figure import draw
+from highrank.theory.laboratory import Fit
 from highrank.training.progress import watch
 from highrank.training.provenance import provenance
 
@@ -67,7 +68,7 @@ def quickstart(folder: Path, seed: int, out: Console) -> dict[str, Any]:
     return report
 
 
-def _known_table(fits: list[known.Fit]) -> Table:
+def _known_table(fits: list[Fit]) -> Table:
     table = Table("head", "parameters", "KL to truth", "perplexity / floor", "rank of log P", "bound")
     for fit in fits:
         over = f"{torch.tensor(fit.kl).exp().item():.4f}"
@@ -76,7 +77,7 @@ def _known_table(fits: list[known.Fit]) -> Table:
     return table
 
 
-def _known_reading(fits: list[known.Fit]) -> str:
+def _known_reading(fits: list[Fit]) -> str:
     """What the numbers at hand say, whichever way they fell."""
     softmax, moc, mos, control = fits
     low = max(softmax.rank, moc.rank)
@@ -111,7 +112,7 @@ def _spoken_reading(trained: list[spoken.Trained]) -> str:
 
 
 def _report(
-    fits: list[known.Fit],
+    fits: list[Fit],
     entropy: float,
     trained: list[spoken.Trained],
     corpus: Corpus,

@@ -4,16 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from highrank.files import write_with
-from highrank.quickstart.known import Fit
 from highrank.quickstart.spoken import Trained
-
-# Okabe and Ito's palette, told apart by every kind of colour vision; dashes help in print.
-STYLES = {
-    "softmax": {"color": "#0072B2", "linestyle": "-"},
-    "moc": {"color": "#E69F00", "linestyle": "--"},
-    "mos": {"color": "#009E73", "linestyle": "-"},
-    "control": {"color": "#666666", "linestyle": ":"},
-}
+from highrank.theory.figure import STYLES
+from highrank.theory.laboratory import Fit
 
 
 def draw(path: Path, fits: list[Fit], truth: list[float], trained: list[Trained]) -> None:

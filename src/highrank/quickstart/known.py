@@ -3,34 +3,21 @@
 Every context has a free vector, so the family of functions is as expressive as can be (the paper's universal
 approximator); what limits a model is its head alone. With D < rank(A) - 1 the corollary of section 2.1 says that no
 softmax can fit, and section 2.5 that no MoC can; a softmax with D >= rank(A) can, and is fitted as the control.
+`highrank theory` goes further with the same laboratory.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from highrank.analysis.rank import numerical_rank
 from highrank.data.synthetic import FiniteLanguage, gaussian_language
 from highrank.heads import MoCHead, MoSHead, SoftmaxHead
+from highrank.theory.laboratory import Fit, fit_adam, measure
 
 N_CONTEXTS, N_WORDS, SCALE = 256, 64, 1.5
 EMBED_DIM, N_COMPONENTS, CONTEXT_DIM = 8, 8, 32
 STEPS, LR = 900, 0.02
-
-
-@dataclass(frozen=True)
-class Fit:
-    name: str
-    embed_dim: int
-    parameters: int
-    kl: float  # nats
-    perplexity: float
-    rank: int
-    rank_bound: int | None  # what theory allows; None: no bound below min(N, M)
-    curve: list[tuple[int, float]]  # step, KL
-    singular_values: list[float]
 
 
 def fit_known_language(seed: int, on_step: Callable[[str, int, int], object]) -> tuple[FiniteLanguage, list[Fit]]:
@@ -56,35 +43,24 @@ def _fit(
 ) -> Fit:
     g = nn.Parameter(torch.randn(N_CONTEXTS, in_features))
     parameters = [g, *head.parameters()]
-    optimizer = torch.optim.Adam(parameters, lr=LR)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
-    p = language.log_p.exp().float()
-    curve: list[tuple[int, float]] = []
-    for step in range(STEPS):
-        optimizer.zero_grad()
-        loss = -(p * head.log_prob(g)).sum(dim=1).mean()  # type: ignore[operator]
-        loss.backward()
-        optimizer.step()
-        schedule.step()
-        if step % 20 == 0:
-            curve.append((step, loss.item() - language.entropy))
-            on_step(name, step, STEPS)
-    on_step(name, STEPS, STEPS)
-
+    curve = fit_adam(
+        lambda: head.log_prob(g),  # type: ignore[operator]
+        parameters,
+        language,
+        STEPS,
+        LR,
+        lambda step: on_step(name, step, STEPS),
+    )
     # The rank is taken from a float64 forward pass: float32 round-off alone looks like full rank.
     with torch.no_grad():
-        log_q: Tensor = head.double().log_prob(g.double())  # type: ignore[operator]
-    singular_values = torch.linalg.svdvals(log_q)
-    kl = language.kl(log_q)
+        log_q = head.double().log_prob(g.double())  # type: ignore[operator]
     bounded = not isinstance(head, MoSHead) and embed_dim + 2 < N_WORDS
-    return Fit(
+    return measure(
+        language,
+        log_q,
         name=name,
         embed_dim=embed_dim,
         parameters=sum(x.numel() for x in parameters),
-        kl=kl,
-        perplexity=float(torch.tensor(language.entropy + kl).exp()),
-        rank=numerical_rank(singular_values, *log_q.shape),
         rank_bound=embed_dim + 2 if bounded else None,
-        curve=[*curve, (STEPS, kl)],
-        singular_values=singular_values.tolist(),
+        curve=[*curve, (STEPS, language.kl(log_q))],
     )

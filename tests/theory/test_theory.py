@@ -1,0 +1,139 @@
+"""`highrank theory` as a user meets it, small; and checks that fail when what they check is broken."""
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+import highrank.theory as package
+from highrank.cli.theory import parse_dims
+from highrank.data.synthetic import FiniteLanguage
+from highrank.theory import Setup, checks
+from highrank.theory.bounds import ranks
+from highrank.theory.sweep import Effort, sweep
+from test_cli import fails, in_process
+
+SMALL = ("--contexts", 10, "--words", 8, "--rank", 6, "--components", 4)
+
+
+@pytest.fixture(autouse=True)
+def _little_effort(monkeypatch):
+    monkeypatch.setattr(package, "QUICK", Effort(1, {"softmax": 40, "moc": 40, "mos": 40}))
+
+
+@pytest.mark.parametrize("extra", [(), ("--bias", "--unigram")], ids=" ".join)
+def test_theory(tmp_path, extra):
+    done = in_process("theory", *SMALL, *extra, "--quick", "--out", "lab", cwd=tmp_path)
+    assert "9 of 9 checks hold" in done.stdout
+    report = json.loads((tmp_path / "lab" / "report.json").read_text())
+    bias, unigram = "--bias" in extra, "--unigram" in extra
+    assert report["ranks"]["a"] == 6
+    assert report["ranks"]["enough_for_softmax"] == 5 - (bias and unigram)
+    assert [c["holds"] for c in report["checks"]] == [True] * 9
+    assert {p["found"]["embed_dim"] for p in report["points"]} == {1, 2, 3, 4, 5, 6}
+    for point in report["points"]:
+        found = point["found"]
+        if point["head"] != "mos":
+            assert point["lower_bound"] <= found["kl"]
+            assert found["rank"] <= found["embed_dim"] + 1 + bias
+    table = (tmp_path / "lab" / "table.md").read_text().splitlines()
+    assert len(table) == 2 + 6 * 3
+    for name in ("kl", "rank"):
+        assert (tmp_path / "lab" / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
+        assert "<svg" in (tmp_path / "lab" / f"{name}.svg").read_text()[:1000]
+        assert f"lab/{name}.svg" in done.stdout
+
+
+def test_one_component_and_few_contexts(tmp_path):
+    """With K = 1 a MoS is a softmax, and the checks say so instead of failing."""
+    done = in_process(
+        "theory", "--contexts", 3, "--words", 8, "--rank", 3, "--components", 1, "--quick", "--out", ".", cwd=tmp_path
+    )
+    assert "K = 1: a softmax" in done.stdout
+    assert "FAILS" not in done.stdout
+    in_process("theory", "--contexts", 2, "--words", 2, "--dims", "1", "--quick", "--out", ".", cwd=tmp_path)
+
+
+def test_a_failing_check_ends_with_code_1(tmp_path, monkeypatch):
+    broken = checks.Check("Property 9", "", "", "", "", False)
+    monkeypatch.setattr(package, "algebra", lambda *_: [broken])
+    done = in_process("theory", *SMALL, "--dims", "1", "--quick", "--out", ".", cwd=tmp_path, check=1)
+    assert "FAILS Property 9" in done.stdout
+    assert "1 of 4 checks failed" in done.stdout
+
+
+def test_checks_notice_wrong_numbers():
+    """Told wrong ranks, or given fits that break the bound, the checks fail."""
+    setup = Setup(contexts=10, words=8, rank=5, components=3)
+    language, generator = setup.language(), torch.Generator().manual_seed(0)
+    right = ranks(language)
+    wrong = dataclasses.replace(right, lowest=right.lowest - 1, lowest_with_bias=right.lowest - 1)
+    assert checks.property_2(language, wrong, generator).holds is False
+    assert checks.proposition(language, wrong, False).holds is False
+    assert checks.lemma(language, wrong).holds is False
+    unnormalised = FiniteLanguage(language.log_p + 1)
+    assert checks.property_1(unnormalised, generator).holds is False
+
+    points = sweep(language, [1, 2], 3, False, 1, Effort(1, {"softmax": 40, "moc": 40, "mos": 40}), lambda *_: None)
+    assert all(check.holds for check in checks.fitted(language, right, points, False))
+    mos = points[2]
+    liar = dataclasses.replace(points[0], fit=mos.fit, floor=1.0)
+    below, rank, _ = checks.fitted(language, right, [liar, *points[1:]], False)
+    assert (below.holds, rank.holds) == (False, False)
+    as_low = [p if p.kind != "mos" else dataclasses.replace(p, fit=dataclasses.replace(p.fit, rank=1)) for p in points]
+    assert checks.fitted(language, right, as_low, False)[2].holds is False
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--dims", "0"], "every D must be at least 1, got 0"),
+        (["--dims", "-3"], "every D must be at least 1, got -3"),
+        (["--dims", "two"], "is not a list of sizes"),
+        (["--dims", "8-4"], "is not a list of sizes"),
+        (["--dims", "1,,2"], "is not a list of sizes"),
+        (["--dims", "999999"], "D at most 64"),
+        (["--rank", "33"], "--rank must lie between 2 and the smaller of contexts and words, 32, got 33"),
+        (["--rank", "1"], "every context would say the same"),
+        (["--rank", "2", "--unigram"], "--rank must lie between 3"),
+        (["--components", "0"], "--components must be at least 1, got 0"),
+        (["--contexts", "1"], "at least 2 contexts and 2 words"),
+        (["--words", "-5"], "at least 2 contexts and 2 words"),
+        (["--contexts", "100000", "--words", "100000"], "the laboratory is for small languages"),
+        (["--seed", "-1"], "--seed must lie between"),
+        (["--out", "file/lab"], "cannot read or write file/lab"),
+    ],
+    ids=lambda x: " ".join(x) if isinstance(x, list) else "",
+)
+def test_mistakes_get_one_sentence(tmp_path, arguments, sentence):
+    (tmp_path / "file").write_text("")
+    assert sentence in fails("theory", *arguments, cwd=tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file"]  # nothing was begun
+
+
+def test_the_document_names_options_that_exist(tmp_path):
+    document = (Path(__file__).parents[2] / "docs" / "theory.md").read_text()
+    shown = set(re.findall(r"(?<!-)--[a-z]+", document))
+    assert len(shown) >= 8
+    help_text = in_process("theory", "--help", cwd=tmp_path).stdout
+    assert not [option for option in shown if option not in help_text]
+    for figure in re.findall(r"\]\((figures/[^)]+)\)", document):
+        assert (Path(__file__).parents[2] / "docs" / figure).exists()
+
+
+def test_dims():
+    assert parse_dims("") == ()
+    assert parse_dims("1, 2,5-7") == (1, 2, 5, 6, 7)
+
+
+@pytest.mark.parametrize("rank", [2, 3, 5, 16, 64])
+def test_the_default_sweep_covers_the_rank(rank):
+    for quick in (False, True):
+        swept = Setup(contexts=64, words=64, rank=rank, quick=quick).swept
+        assert swept == sorted(set(swept))
+        assert {1, max(1, rank - 2), rank - 1, rank} <= set(swept)
+        assert len(swept) <= 15
+    assert Setup().true_rank == 16
