@@ -1,4 +1,6 @@
 import math
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -6,7 +8,7 @@ import torch
 from highrank.analysis import analyze, carrying_state
 from highrank.analysis import memory as memory_module
 from highrank.analysis.kld import pairwise_kld, sample_contexts
-from highrank.analysis.matrix import SPECTRUM_POINTS, context_count, spectrum_json
+from highrank.analysis.matrix import CONTEXTS, SPECTRUM_POINTS, WINDOW, context_count, spectrum_json
 from highrank.analysis.memory import check_memory, free_bytes, needed_bytes
 from highrank.errors import UserError
 from highrank.evaluation.perplexity import evaluate
@@ -110,6 +112,18 @@ def test_penn_treebank_fits_in_8_gib():
     assert contexts == 5000
     assert needed_bytes(82_430, 10_000, None, contexts, 200) < 6 * 2**30  # the rest is for the model and torch
     assert context_count(82_430, 150_000, 5000) < 2000
+
+
+def test_the_memory_table_of_the_documentation():
+    text = (Path(__file__).parents[2] / "docs" / "analysis.md").read_text()
+    rows = re.findall(r"^\| ([\d,]+) \(.*\) \| (.+) \| ([\d.]+) GiB \|$", text, flags=re.M)
+    assert [row[0] for row in rows] == ["10,000", "33,278", "100,000"]
+    for words, exact, projected in rows:
+        v = int(words.replace(",", ""))
+        contexts = context_count(10**6, v, CONTEXTS)
+        assert f"{needed_bytes(10**6, v, 2000, contexts, WINDOW) / 2**30:.1f}" == projected
+        if v**2 < 2**31:
+            assert f"{needed_bytes(10**6, v, None, contexts, WINDOW) / 2**30:.1f} GiB" == exact
 
 
 def test_too_little_memory_is_told_beforehand(monkeypatch):

@@ -70,7 +70,7 @@ def check_memory(
 
 
 class PeakMemory:
-    """The most memory held since `reset`: of the GPU, or of this process."""
+    """The most memory held since this was made: of the GPU, or of the whole process."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
