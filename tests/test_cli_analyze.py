@@ -66,7 +66,7 @@ def test_json_split_tokens_and_projection(place):
         (["mos", "--tokens", "1"], "--tokens must be a number of at least 2"),
         (["mos", "--tokens", "99999"], "fewer than the 99,999 asked for: use --tokens all"),
         (["mos", "--projection", "15"], "--projection must be below the vocabulary's 15 words"),
-        (["mos", "--out", "toy/test.txt"], "cannot read or write"),
+        (["mos", "--out", "toy/test.txt"], "toy/test.txt is a file: choose a folder"),
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else "",
 )

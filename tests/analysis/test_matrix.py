@@ -147,3 +147,15 @@ def test_too_little_memory_is_told_beforehand(monkeypatch):
 
 def test_free_memory_is_found():
     assert free_bytes(CPU) is None or free_bytes(CPU) > 2**20
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("projection", [None, 40])
+def test_on_a_gpu_as_on_a_cpu(projection):
+    model, ids = a_model("mos", 200), torch.randint(200, (700,))
+    cpu = analyze(carrying_state(model), ids, contexts=50, projection=projection)
+    gpu = analyze(carrying_state(model.cuda()), ids.cuda(), contexts=50, projection=projection)
+    assert gpu.rank == cpu.rank
+    torch.testing.assert_close(gpu.singular_values, cpu.singular_values, rtol=1e-8, atol=1e-8)
+    assert gpu.kld.mean == pytest.approx(cpu.kld.mean, rel=1e-9)
+    assert gpu.peak_bytes > 0

@@ -91,9 +91,7 @@ def _save(folder: Path, figure: Any) -> list[Path]:
 def _mark_round_off(axis: Any, curves: Sequence[Curve]) -> None:
     known = [curve.round_off for curve in curves if curve.round_off]
     if known:
-        axis.axvspan(
-            FLOOR / 10, max(known), color="#999999", alpha=0.15, linewidth=0, label="round-off: counts as zero"
-        )
+        axis.axvspan(FLOOR / 10, max(known), label="round-off: counts as zero", **GREY)
         axis.set_xlim(left=max(FLOOR / 3, min(min(curve.points()[0]) for curve in curves) / 3), right=2)
 
 
