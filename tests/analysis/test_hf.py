@@ -1,5 +1,6 @@
 """Models of transformers, made here: no network, no download."""
 
+import json
 import sys
 import warnings
 
@@ -125,6 +126,18 @@ def test_pickled_weights_are_left_alone(tmp_path):
     torch.save({"lm_head.weight": torch.zeros(61, 8)}, folder / "pytorch_model.bin")
     with pytest.raises(UserError, match="weights in safetensors"):
         load_hf(str(folder), CPU)
+
+
+def test_code_that_comes_with_a_model_is_not_run(tmp_path):
+    folder = tmp_path / "model"
+    make(folder)
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"model_type": "mine", "auto_map": {"AutoConfig": "mine.MyConfig"}}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass MyConfig: pass\n")
+    with pytest.raises(UserError, match="holds no causal language model that can be read"):
+        load_hf(str(folder), CPU)
+    assert not (tmp_path / "ran").exists()
 
 
 def test_no_output_layer(tmp_path):

@@ -1,4 +1,6 @@
 import math
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -6,7 +8,7 @@ import torch
 from highrank.analysis import analyze, carrying_state
 from highrank.analysis import memory as memory_module
 from highrank.analysis.kld import pairwise_kld, sample_contexts
-from highrank.analysis.matrix import SPECTRUM_POINTS, context_count, spectrum_json
+from highrank.analysis.matrix import CONTEXTS, SPECTRUM_POINTS, WINDOW, context_count, spectrum_json
 from highrank.analysis.memory import check_memory, free_bytes, needed_bytes
 from highrank.errors import UserError
 from highrank.evaluation.perplexity import evaluate
@@ -112,6 +114,18 @@ def test_penn_treebank_fits_in_8_gib():
     assert context_count(82_430, 150_000, 5000) < 2000
 
 
+def test_the_memory_table_of_the_documentation():
+    text = (Path(__file__).parents[2] / "docs" / "analysis.md").read_text()
+    rows = re.findall(r"^\| ([\d,]+) \(.*\) \| (.+) \| ([\d.]+) GiB \|$", text, flags=re.M)
+    assert [row[0] for row in rows] == ["10,000", "33,278", "100,000"]
+    for words, exact, projected in rows:
+        v = int(words.replace(",", ""))
+        contexts = context_count(10**6, v, CONTEXTS)
+        assert f"{needed_bytes(10**6, v, 2000, contexts, WINDOW) / 2**30:.1f}" == projected
+        if v**2 < 2**31:
+            assert f"{needed_bytes(10**6, v, None, contexts, WINDOW) / 2**30:.1f} GiB" == exact
+
+
 def test_too_little_memory_is_told_beforehand(monkeypatch):
     monkeypatch.setattr(memory_module, "free_bytes", lambda device: 4 * 2**30)
     with pytest.raises(
@@ -133,3 +147,15 @@ def test_too_little_memory_is_told_beforehand(monkeypatch):
 
 def test_free_memory_is_found():
     assert free_bytes(CPU) is None or free_bytes(CPU) > 2**20
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("projection", [None, 40])
+def test_on_a_gpu_as_on_a_cpu(projection):
+    model, ids = a_model("mos", 200), torch.randint(200, (700,))
+    cpu = analyze(carrying_state(model), ids, contexts=50, projection=projection)
+    gpu = analyze(carrying_state(model.cuda()), ids.cuda(), contexts=50, projection=projection)
+    assert gpu.rank == cpu.rank
+    torch.testing.assert_close(gpu.singular_values, cpu.singular_values, rtol=1e-8, atol=1e-8)
+    assert gpu.kld.mean == pytest.approx(cpu.kld.mean, rel=1e-9)
+    assert gpu.peak_bytes > 0

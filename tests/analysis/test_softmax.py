@@ -67,3 +67,16 @@ def test_wrong_input():
         analyze_softmax(h[:, :5], w, b)
     with pytest.raises(ValueError, match="301 hidden states were announced and 300 came"):
         analyze_softmax([h], w, b, tokens=301)
+
+
+def test_fewer_words_than_directions():
+    """As at character level: the bottleneck is none."""
+    h, w, b = parts()
+    w, b = w[:5], b[:5]
+    found = analyze_softmax(h, w, b)
+    rows = torch.log_softmax(h @ w.T + b, -1)
+    assert found.rank_bound == found.analysis.rank == 5
+    torch.testing.assert_close(found.analysis.singular_values, torch.linalg.svdvals(rows), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(found.output_values, torch.linalg.svdvals(w))
+    centred = torch.linalg.svdvals(rows - rows.mean(0))
+    torch.testing.assert_close(found.varying_values[:5], centred, rtol=1e-9, atol=1e-9)

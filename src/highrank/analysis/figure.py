@@ -41,7 +41,8 @@ def draw(folder: Path, curves: Sequence[Curve], title: str) -> list[Path]:
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, axis = plt.subplots(figsize=(7.5, 4.8), layout="constrained")
+    many = len(curves) > 4  # their legend would cover the curves
+    figure, axis = plt.subplots(figsize=(10 if many else 7.5, 4.8), layout="constrained")
     for curve, (colour, dash) in zip(curves, _styles(curves), strict=True):
         on_top = 2 if dash == "-" else 3  # broken lines let one see what runs under them
         axis.plot(*curve.points(), color=colour, linestyle=dash, linewidth=2, label=curve.label, zorder=on_top)
@@ -54,7 +55,10 @@ def draw(folder: Path, curves: Sequence[Curve], title: str) -> list[Path]:
         title=title,
     )
     axis.grid(alpha=0.3)
-    axis.legend(loc="best")
+    if many:
+        figure.legend(loc="outside right center")
+    else:
+        axis.legend()
     return _save(folder, figure)
 
 
@@ -91,9 +95,7 @@ def _save(folder: Path, figure: Any) -> list[Path]:
 def _mark_round_off(axis: Any, curves: Sequence[Curve]) -> None:
     known = [curve.round_off for curve in curves if curve.round_off]
     if known:
-        axis.axvspan(
-            FLOOR / 10, max(known), color="#999999", alpha=0.15, linewidth=0, label="round-off: counts as zero"
-        )
+        axis.axvspan(FLOOR / 10, max(known), label="round-off: counts as zero", **GREY)
         axis.set_xlim(left=max(FLOOR / 3, min(min(curve.points()[0]) for curve in curves) / 3), right=2)
 
 

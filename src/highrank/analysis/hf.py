@@ -16,9 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from highrank.analysis.matrix import WINDOW
 from highrank.errors import UserError
 
 MAX_CONTEXT = 1024  # of longer ones, this much is used: attention's cost grows with its square
+
+NO_CODE = {"trust_remote_code": False}  # said aloud: left out, transformers would ask on the terminal
 
 
 @dataclass(frozen=True)
@@ -48,10 +51,10 @@ def load_hf(name: str, device: torch.device, precision: str = "float64") -> HfMo
     """A local folder or a name on the hub."""
     transformers = _transformers()
     try:
-        config = transformers.AutoConfig.from_pretrained(name)
-        tokenizer = transformers.AutoTokenizer.from_pretrained(name)
+        config = transformers.AutoConfig.from_pretrained(name, **NO_CODE)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name, **NO_CODE)
         model, loading = transformers.AutoModelForCausalLM.from_pretrained(
-            name, config=config, use_safetensors=True, dtype="auto", output_loading_info=True
+            name, config=config, use_safetensors=True, dtype="auto", output_loading_info=True, **NO_CODE
         )
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise UserError(_loading_problem(name, error)) from None
@@ -68,10 +71,10 @@ def parameter_bytes(name: str, precision: str) -> int | None:
     """What the model's weights will take, known before they are loaded; None where the config does not say."""
     transformers = _transformers()
     try:
-        config = transformers.AutoConfig.from_pretrained(name)
+        config = transformers.AutoConfig.from_pretrained(name, **NO_CODE)
         with torch.device("meta"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            model = transformers.AutoModelForCausalLM.from_config(config)
+            model = transformers.AutoModelForCausalLM.from_config(config, **NO_CODE)
     except Exception:  # some models cannot be built without storage; loading them will tell what is wrong
         return None
     return sum(p.numel() for p in model.parameters()) * (8 if precision == "float64" else 4)
@@ -99,7 +102,7 @@ def hidden_blocks(model: HfModel, ids: Tensor) -> Iterator[Tensor]:
 def log_prob_blocks(model: HfModel, ids: Tensor) -> Iterator[Tensor]:
     """The same for log-probabilities, by the model's own output."""
     for start, skip in _windows(len(ids), model.context):
-        yield model.log_prob(ids[start : start + model.context])[skip:]
+        yield from model.log_prob(ids[start : start + model.context])[skip:].split(WINDOW)
 
 
 def _windows(tokens: int, context: int) -> Iterator[tuple[int, int]]:
@@ -116,10 +119,8 @@ def _windows(tokens: int, context: int) -> Iterator[tuple[int, int]]:
 def is_plain_softmax(model: HfModel, ids: Tensor) -> bool:
     """Whether its log-probabilities are those of softmax(H W^T + b), with nothing in between (a cap, a scale)."""
     ids = ids[: min(64, model.context)]
-    bias = None if model.bias is None else model.bias.double()
-    ours = torch.log_softmax(
-        torch.nn.functional.linear(model.hidden(ids).double(), model.weight.double(), bias), dim=-1
-    )
+    h, bias = model.hidden(ids).double(), None if model.bias is None else model.bias.double()
+    ours = torch.log_softmax(torch.nn.functional.linear(h, model.weight.double(), bias), dim=-1)
     # Two orders of adding up differ by round-off; a cap or a scale does by far more.
     tolerance = 1e-6 if model.weight.dtype == torch.float64 else 1e-2
     return bool((ours - model.log_prob(ids)).abs().max() < tolerance)

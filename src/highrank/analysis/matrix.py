@@ -190,14 +190,15 @@ def analyze_rows(
     stages.end("kld")
     shape = (len(ids), vocabulary)
     tolerance = projector.tolerance(len(ids)) if projector else press_tolerance(values[0].item(), *shape)
+    rank = int((values > tolerance).sum())
     return Analysis(
         tokens=len(ids),
         vocabulary=vocabulary,
-        rank=int((values > tolerance).sum()),
+        rank=rank,
         effective_rank=None if projector else effective_rank(values),
         tolerance=tolerance,
         projected=projection,
-        singular_values=top_of_spectrum(values) if projector else values,
+        singular_values=top_of_spectrum(values)[:rank] if projector else values,
         kld=kld,
         perplexity=observer.perplexity(),
         seconds=stages.seconds,

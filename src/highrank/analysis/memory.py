@@ -21,7 +21,7 @@ def needed_bytes(tokens: int, vocabulary: int, projection: int | None, contexts:
     elements += vocabulary * (projection or 0)
     elements += contexts * vocabulary  # kept for the pairwise KLD
     elements += 10 * window * vocabulary  # a mixture's log-probabilities on the way, then blocks of the KLD
-    return int(8.8 * elements)  # a tenth for LAPACK's own; measured peaks lie below
+    return int(8.8 * elements)  # a tenth for LAPACK's own and what the allocator keeps
 
 
 def free_bytes(device: torch.device) -> int | None:
@@ -70,7 +70,7 @@ def check_memory(
 
 
 class PeakMemory:
-    """The most memory held since `reset`: of the GPU, or of this process."""
+    """The most memory held since this was made: of the GPU, or of the whole process."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device

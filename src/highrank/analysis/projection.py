@@ -58,7 +58,7 @@ def top_of_spectrum(values: Tensor) -> Tensor:
     tail = squares.flip(0).cumsum(0).flip(0) - squares
     before = torch.arange(d, dtype=values.dtype, device=values.device)
     seen = (before + tail / squares.clamp(min=torch.finfo(values.dtype).tiny)) / d <= MAX_SHIFT
-    k = int(seen.long().cumprod(0).sum())
+    k = max(1, int(seen.long().cumprod(0).sum()))
     corrected = ((squares - tail / d) / (1 - before / d))[:k]
     # Noise may put neighbours out of order; a spectrum falls.
     return corrected.clamp(min=0).sqrt().sort(descending=True).values

@@ -5,8 +5,8 @@
 Both factors have D + 2 columns: so much for the rank bound, and so the singular values are those of R_left R_right^T,
 (D + 2) x (D + 2), with R from the QR of each factor. Neither (T, V) nor (V, V) is ever held.
 
-The first column of ones makes the rest of R_left the factor of the centred [H z]: dropping the first row and column of
-both R's leaves the spectrum of log P minus its mean over contexts, the part that context changes.
+The first column of ones makes the rest of R_left the factor of the centred [H z]; with that of [W -1] it gives the
+spectrum of log P minus its mean over contexts, the part that context changes.
 
     from highrank.analysis import analyze_softmax
     found = analyze_softmax(hidden, weight, bias)             # (T, D), (V, D), (V,) or None
@@ -76,16 +76,16 @@ def analyze_softmax(
         stages.tell("hidden states, reduced by QR", reducer.rows, tokens)
     if reducer.rows != tokens:
         raise ValueError(f"{tokens} hidden states were announced and {reducer.rows} came")
-    left = torch.linalg.qr(reducer.factor(), mode="r").R
-    first = torch.zeros_like(weight[:, :1]) if bias is None else bias[:, None]
-    right = torch.linalg.qr(torch.cat([first, weight, -torch.ones_like(weight[:, :1])], dim=1), mode="r").R
+    left = torch.linalg.qr(reducer.factor(), mode="r").R  # of [1 H z]
+    ones = torch.ones_like(weight[:, :1])
+    right = torch.linalg.qr(torch.cat([weight, -ones, 0 * ones if bias is None else bias[:, None]], 1), mode="r").R
     stages.end("rows")
 
     stages.tell(f"singular values of a {dim + 2:,} x {dim + 2:,} matrix, and of the output matrix")
-    values = singular_values(left @ right.T).cpu()[: min(tokens, vocabulary)]
-    without_first = torch.linalg.qr(right[:, 1:], mode="r").R
-    varying = singular_values(left[1:, 1:] @ without_first.T).cpu()
-    output_values = singular_values(torch.linalg.qr(weight, mode="r").R).cpu()
+    # The leading squares of R are the factors of W, and of [W -1], which goes with the centred [H z].
+    output_values = singular_values(right[:dim, :dim]).cpu()
+    varying = singular_values(left[1:, 1:] @ right[: dim + 1, : dim + 1].T).cpu()
+    values = singular_values(left @ right.roll(1, dims=1).T).cpu()[: min(tokens, vocabulary)]
     stages.end("svd")
 
     stages.tell(f"KL divergence of all pairs of {contexts:,} contexts")

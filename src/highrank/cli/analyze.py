@@ -33,7 +33,9 @@ def analyze(
             "a lower bound on the rank, and the top of the spectrum.",
         ),
     ] = None,
-    contexts: Annotated[int, typer.Option(min=3, help="Contexts sampled for the pairwise KLD.")] = 5000,
+    contexts: Annotated[
+        int, typer.Option(min=3, help="Contexts sampled for the pairwise KLD; at most 2 GiB of them.")
+    ] = 5000,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of the contexts and the projection.")] = 0,
     hf: Annotated[
         str | None,
@@ -58,7 +60,8 @@ def analyze(
     asked, where = parse_tokens(tokens), find_device(device)
     at_most = CPU_TOKENS if tokens is None and where.type == "cpu" else None
     options = AnalyzeOptions(asked, at_most, projection, contexts, seed, where)
-    output.mkdir(parents=True, exist_ok=True)  # now, rather than after the work
+    if output.exists() and not output.is_dir():  # told now, rather than after the work
+        raise UserError(f"{output} is a file: choose a folder with --out.")
     if hf and text:
         record = analyze_hf(hf, text, precision, options)
     else:

@@ -69,27 +69,37 @@ def _use_table(model: Record) -> Table:
 
 def notes(record: Record) -> str:
     """What the numbers stand for, and no more than they carry."""
-    models, full = record["models"], min(record["tokens"], record["vocabulary"])
+    first, full = record["models"][0], min(record["tokens"], record["vocabulary"])
+    lines = []
     if record["split"] is None:
-        return reading(record, models[0])
-    lines = [
+        lines += [reading(record, first), ""]
+    lines.append(
         f"Rank: singular values above round-off (Press et al.); no matrix of this shape exceeds {full:,}, "
+<<<<<<< HEAD
         "a Softmax or MoC not D + 2.",
         "Effective: so many singular values of one size have the same entropy. Perplexity (ppl): of these tokens.",
     ]
     if record["tokens"] < record["vocabulary"]:
+=======
+        "a Softmax or MoC not D + 2."
+    )
+    lines.append(
+        "Effective: as many equal singular values would have the same entropy. ppl: perplexity of these tokens."
+    )
+    if any(model["rank_bound"] == record["tokens"] < record["vocabulary"] for model in record["models"]):
+>>>>>>> h-analyze
         lines.append(
             f"With fewer tokens than words ({record['vocabulary']:,}) it is the tokens that limit the rank: "
             "take more to see its full height."
         )
-    if models[0]["projected"]:
+    if first["projected"]:
         lines.append(
-            f"Through a random projection onto {models[0]['projected']:,} columns: ranks are lower bounds, and only "
+            f"Through a random projection onto {first['projected']:,} columns: ranks are lower bounds, and only "
             "the top of the spectrum is seen (docs/analysis.md)."
         )
-    if models[0]["kld"]:
+    if first["kld"]:
         lines.append(
-            f"KLD: mean of KL(P(.|c) || P(.|c')) over all pairs of {models[0]['kld']['contexts']:,} contexts, in nats, "
+            f"KLD: mean of KL(P(.|c) || P(.|c')) over all pairs of {first['kld']['contexts']:,} contexts, in nats, "
             "with its standard error."
         )
     return "\n".join(lines)
