@@ -50,7 +50,7 @@ def cut_and_uncut(recipe: Recipe, corpus: Corpus, arguments: argparse.Namespace,
         for name, summary in (("uncut", uncut), ("cut", ended)):
             row |= {f"{name}_valid_ppl": summary["valid_ppl"], f"{name}_test_ppl": summary["test_ppl"]}
         row["lost"] = math.log(row["cut_test_ppl"] / row["uncut_test_ppl"])  # nats a token, on test
-        rows.append(row | provenance(device))
+        rows.append(row)
     return rows
 
 
@@ -78,10 +78,14 @@ def main() -> None:
     corpus = load_corpus(chosen.data.corpus, arguments.data_dir, chosen.data.level)
     print(f"{'seed':>6} {'cut':>4} {'uncut valid / test':>20} {'cut valid / test':>20} {'lost, nats':>11}")
     rows: list[dict] = []
+    begun = provenance(torch.device(arguments.device))
     for seed in arguments.seeds:
         recipe = override(chosen, [*arguments.set, f"train.seed={seed}"])
         with tempfile.TemporaryDirectory() as folder:
-            rows += (new := cut_and_uncut(recipe, corpus, arguments, Path(folder)))
+            new = [row | begun for row in cut_and_uncut(recipe, corpus, arguments, Path(folder))]
+        rows += new
+        if arguments.csv:
+            write_csv(arguments.csv, rows)  # after every seed: a long study may be stopped
         for row in new:
             uncut, cut = (f"{row[f'{n}_valid_ppl']:.3f} / {row[f'{n}_test_ppl']:.3f}" for n in ("uncut", "cut"))
             print(f"{seed:>6} {row['cut']:>4} {uncut:>20} {cut:>20} {row['lost']:>+11.5f}", flush=True)
@@ -91,8 +95,6 @@ def main() -> None:
         for cut in arguments.cut:
             lost = [row["lost"] for row in rows if row["cut"] == cut]
             print(f"cut after {cut}: mean {statistics.mean(lost):+.5f}, largest {max(map(abs, lost)):.5f}")
-    if arguments.csv:
-        write_csv(arguments.csv, rows)
 
 
 if __name__ == "__main__":
