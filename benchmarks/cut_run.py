@@ -16,6 +16,7 @@ from pathlib import Path
 
 import torch
 
+from highrank.bench.record import Record
 from highrank.data.corpus import Corpus, load_corpus
 from highrank.recipes import get_recipe, override
 from highrank.recipes.recipe import Recipe
@@ -24,7 +25,6 @@ from highrank.training.loop import train
 from highrank.training.provenance import provenance
 from highrank.training.record import summarize
 from highrank.training.run import Run
-from record import write_csv
 
 # Averaging from the fifth epoch on, by finetuning, so that a short run of pydoc-mos has both kinds of epochs.
 SHORT = ["train.max_epochs=4", "train.finetunes=1", "train.finetune_max_epochs=1000"]
@@ -72,23 +72,22 @@ def main() -> None:
     parser.add_argument("--averages-only", action="store_true")
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--csv", type=Path)
+    parser.add_argument("--csv", type=Path, default=Path("cut_run.csv"))
     arguments = parser.parse_args()
     if arguments.set is None:
         arguments.set = SHORT if arguments.recipe == "pydoc-mos" else []
     chosen = get_recipe(arguments.recipe)
     corpus = load_corpus(chosen.data.corpus, arguments.data_dir, chosen.data.level)
     print(f"{'seed':>6} {'cut':>4} {'uncut valid / test':>20} {'cut valid / test':>20} {'lost, nats':>11}")
-    rows: list[dict] = []
+    record = Record(arguments.csv)
+    rows = record.rows
     begun = provenance(torch.device(arguments.device))
     for seed in arguments.seeds:
         recipe = override(chosen, [*arguments.set, f"train.seed={seed}"])
         with tempfile.TemporaryDirectory() as folder:
             new = [row | begun for row in cut_and_uncut(recipe, corpus, arguments, Path(folder))]
-        rows += new
-        if arguments.csv:
-            write_csv(arguments.csv, rows)  # after every seed: a long study may be stopped
         for row in new:
+            record.add(row)
             uncut, cut = (f"{row[f'{n}_valid_ppl']:.3f} / {row[f'{n}_test_ppl']:.3f}" for n in ("uncut", "cut"))
             print(f"{seed:>6} {row['cut']:>4} {uncut:>20} {cut:>20} {row['lost']:>+11.5f}", flush=True)
     if len(arguments.seeds) > 1:
@@ -97,6 +96,7 @@ def main() -> None:
         for cut in arguments.cut:
             lost = [row["lost"] for row in rows if row["cut"] == cut]
             print(f"cut after {cut}: mean {statistics.mean(lost):+.5f}, largest {max(map(abs, lost)):.5f}")
+    print(f"Written to {arguments.csv}")
 
 
 if __name__ == "__main__":

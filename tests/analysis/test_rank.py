@@ -1,7 +1,16 @@
 import pytest
 import torch
 
-from highrank.analysis.rank import RowReducer, log_prob_spectrum, numerical_rank, press_tolerance
+from highrank.analysis import rank as rank_module
+from highrank.analysis.rank import (
+    RowReducer,
+    effective_rank,
+    log_prob_spectrum,
+    numerical_rank,
+    press_tolerance,
+    singular_values,
+    stack_rows,
+)
 from highrank.models import LanguageModel
 
 
@@ -10,13 +19,25 @@ def low_rank(rows, columns, rank, noise=0.0):
     return a + noise * torch.randn(rows, columns, dtype=torch.float64)
 
 
+@pytest.mark.parametrize("rows", [1, 17, 39, 40, 41, 79, 80, 81, 250])
 @pytest.mark.parametrize("block", [1, 7, 40, 500])
-def test_blocks_give_the_singular_values_of_the_whole(block):
-    a = low_rank(120, 40, 40)
+def test_blocks_give_the_singular_values_of_the_whole(rows, block):
+    a = low_rank(rows, 40, 40)
     reducer = RowReducer()
-    for rows in a.split(block):
-        reducer.add(rows)
-    assert reducer.shape == (120, 40)
+    for part in a.split(block):
+        reducer.add(part)
+    assert reducer.shape == (rows, 40)
+    assert len(reducer.factor()) <= 40
+    torch.testing.assert_close(reducer.singular_values(), torch.linalg.svdvals(a), rtol=1e-10, atol=1e-10)
+
+
+def test_small_stacks_give_the_same(monkeypatch):
+    """Where LAPACK cannot address 2V rows, fewer join R at a time."""
+    monkeypatch.setattr(rank_module, "MAX_ELEMENTS", 40 * 45)
+    assert stack_rows(40) == 45
+    a, reducer = low_rank(333, 40, 40), RowReducer()
+    for part in a.split(9):
+        reducer.add(part)
     torch.testing.assert_close(reducer.singular_values(), torch.linalg.svdvals(a), rtol=1e-10, atol=1e-10)
 
 
@@ -35,9 +56,24 @@ def test_exact_rank_is_found_under_round_off_and_not_over_it(rank):
     assert found(a + 10 * tolerance * torch.randn_like(a)) == 40
 
 
+def test_effective_rank():
+    assert effective_rank(torch.ones(7, dtype=torch.float64)) == pytest.approx(7)
+    assert effective_rank(torch.tensor([3.0, 0.0, 0.0], dtype=torch.float64)) == pytest.approx(1)
+    p = torch.tensor([0.5, 0.25, 0.25], dtype=torch.float64)
+    assert effective_rank(10 * p) == pytest.approx(2**1.5)  # entropy 1.5 bits
+
+
+@pytest.mark.parametrize("shape", [(5, 30), (30, 5), (12, 12)])
+def test_wide_and_tall_matrices(shape):
+    a = torch.randn(shape, dtype=torch.float64)
+    torch.testing.assert_close(singular_values(a), torch.linalg.svdvals(a))
+
+
 def test_float32_is_refused():
     with pytest.raises(TypeError, match="float64"):
         RowReducer().add(torch.zeros(3, 3))
+    with pytest.raises(ValueError, match="no rows"):
+        RowReducer().singular_values()
 
 
 @pytest.mark.parametrize("head", ["softmax", "moc", "mos"])
@@ -45,7 +81,21 @@ def test_the_bound_holds_for_language_models(head):
     model = LanguageModel(60, head=head, embed_dim=6, hidden_sizes=(10, 6), n_components=4).double().eval()
     for p in model.parameters():
         p.data.mul_(4)
+    torch.nn.init.normal_(model.head.bias)  # zero at first, and then it adds no rank
     values, shape = log_prob_spectrum(model, torch.randint(60, (300,)), window=50)
     assert shape == (300, 60)
     rank = numerical_rank(values, *shape)
-    assert rank > 20 if head == "mos" else rank <= 6 + 2
+    assert rank > 20 if head == "mos" else rank == 6 + 2
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_as_on_a_cpu():
+    a = low_rank(700, 150, 90)
+    found = []
+    for device in ("cpu", "cuda"):
+        reducer = RowReducer()
+        for part in a.to(device).split(64):
+            reducer.add(part)
+        found.append(reducer.singular_values().cpu())
+        assert numerical_rank(found[-1], *a.shape) == 90
+    torch.testing.assert_close(found[0], found[1], rtol=1e-9, atol=1e-9)

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from highrank.ops.lstm import _lstm, lstm, padded_lstm
+from highrank.ops.lstm import kernel, lstm, torch_lstm
+from highrank.ops.lstm.padded import pad_weights, padded_lstm
 
 
 def weights(module: nn.LSTM):
@@ -36,7 +37,7 @@ def test_padding_is_exact_in_values_and_gradients(batch):
     module = nn.LSTM(5, 7).double()
     x, h, c = (torch.randn(*s, dtype=torch.float64) for s in ((9, batch, 5), (batch, 7), (batch, 7)))
     results = []
-    for function in (lstm, partial(padded_lstm, dtype=torch.float64)):
+    for function in (lstm, partial(padded_lstm, weight_drop=0.0, dtype=torch.float64)):
         leaves = [t.detach().clone().requires_grad_() for t in (x, h, c, *weights(module))]
         output, (h_last, c_last) = function(leaves[0], (leaves[1], leaves[2]), *leaves[3:])
         (output.pow(2).sum() + h_last.sum() + (3 * c_last).sum()).backward()
@@ -59,9 +60,76 @@ def test_half_precision_on_cuda_is_as_exact_as_torch(inputs, hidden, batch):
         return [output.double(), *[leaf.grad.double() for leaf in leaves]]
 
     def plain_lstm(x, state, *weights):
-        return _lstm(x, *state, *weights)
+        return torch_lstm(x, *state, *weights)
 
     truth = outputs(plain_lstm, torch.float64)
     plain, ours = outputs(plain_lstm, torch.float16), outputs(lstm, torch.float16)
     for t, a, b in zip(truth, plain, ours, strict=True):
         assert (b - t).norm() <= 2 * (a - t).norm() + 1e-3 * t.norm()
+
+
+needs_triton = pytest.mark.skipif(
+    not kernel.is_available(torch.device("cuda" if torch.cuda.is_available() else "cpu")), reason="Triton is not there"
+)
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@needs_triton
+@pytest.mark.parametrize(("inputs", "hidden"), [(5, 7), (8, 16)])
+def test_packed_weights_are_the_padded_ones_in_one_buffer(inputs, hidden):
+    tensors = [w.detach().to(DEVICE) for w in weights(nn.LSTM(inputs, hidden))]
+    packed = kernel.pack_weights(*tensors, 8, 16, torch.float16, None, 0.0)
+    expected = pad_weights(*tensors, 8, 16, torch.float16)
+    at = packed[0].data_ptr()
+    for a, b in zip(packed, expected, strict=True):
+        assert torch.equal(a, b)
+        assert a.data_ptr() == at  # one after the other, as cuDNN wants them
+        at += a.nbytes
+
+
+@needs_triton
+def test_unpacked_gradients_are_the_inside_of_the_packed_ones():
+    gates, inputs, hidden = 4, 5, 7
+    grads = [torch.randn(s, device=DEVICE).half() for s in ((64, 8), (64, 16), (64,), (64,))]
+    shapes = torch.Size((gates * hidden, inputs)), torch.Size((gates * hidden, hidden))
+    unpacked = kernel.unpack_gradients(*grads, *shapes, torch.float32, None, 0.0)
+    for packed, grad, columns in zip(grads, unpacked, (inputs, hidden, None, None), strict=True):
+        inside = packed.unflatten(0, (gates, 16))[:, :hidden].flatten(0, 1)
+        assert torch.equal(grad, inside[..., :columns].float() if columns else inside.float())
+
+
+@needs_triton
+def test_the_weight_mask_is_random_scaled_and_the_same_in_backward():
+    hidden, p = 32, 0.3
+    tensors = [torch.ones(s, device=DEVICE) for s in ((128, 5), (128, hidden), (128,), (128,))]
+    seeds = [torch.tensor([s], device=DEVICE) for s in (1, 2)]
+    first, second = (kernel.pack_weights(*tensors, 8, hidden, torch.float16, s, p)[1].float() for s in seeds)
+    assert set(first.unique().tolist()) == {0.0, torch.tensor(1 / (1 - p)).half().item()}
+    assert abs((first == 0).float().mean().item() - p) < 0.03  # 4.2 standard deviations
+    assert not torch.equal(first, second)
+    grads = [torch.ones(s, device=DEVICE).half() for s in ((128, 8), (128, hidden), (128,), (128,))]
+    shapes = torch.Size((128, 5)), torch.Size((128, hidden))
+    unpacked = kernel.unpack_gradients(*grads, *shapes, torch.float32, seeds[0], p)[1]
+    assert torch.equal(unpacked == 0, first == 0)
+    torch.testing.assert_close(unpacked[unpacked > 0], torch.full_like(unpacked[unpacked > 0], 1 / (1 - p)))
+
+
+@pytest.mark.gpu
+def test_packed_weights_need_no_copy_by_cudnn(recwarn):
+    """torch warns when it has to gather weights into one buffer; here nothing filters that warning."""
+    tensors = [w.detach() for w in weights(nn.LSTM(5, 7).cuda())]
+    packed = kernel.pack_weights(*tensors, 128, 128, torch.float16, None, 0.0)
+    x, h, c = (torch.zeros(*s, device="cuda", dtype=torch.float16) for s in ((9, 8, 128), (1, 8, 128), (1, 8, 128)))
+    torch.lstm(x, [h, c], list(packed), True, 1, 0.0, True, False, False)
+    assert not [w for w in recwarn if "contiguous chunk" in str(w.message)]
+
+
+@pytest.mark.gpu
+def test_weight_drop_on_cuda_is_fresh_at_every_call_and_masks_the_gradient():
+    module = nn.LSTM(5, 7).cuda().half()
+    x, h = torch.randn(9, 3, 5, device="cuda").half(), torch.zeros(3, 7, device="cuda").half()
+    first, second = (lstm(x, (h, h), *weights(module), weight_drop=0.5)[0] for _ in range(2))
+    assert not torch.equal(first, second)
+    first.float().pow(2).sum().backward()
+    dropped = (module.weight_hh_l0.grad == 0).float().mean().item()
+    assert 0.3 < dropped < 0.7

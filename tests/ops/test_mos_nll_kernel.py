@@ -1,6 +1,7 @@
 """The Triton kernels against float64 truth: on the GPU where there is one, else in Triton's interpreter."""
 
 import os
+from functools import partial
 
 import pytest
 import torch
@@ -182,19 +183,19 @@ def test_targets_that_are_nearly_certain(margin):
     assert abs(ours[targets[0]] - truth[targets[0]]) <= 2e-3 * abs(truth[targets[0]])
 
 
-def test_blocks_without_rows_are_passed_over():
-    """What a captured CUDA graph does, where rows cannot be counted."""
-    (h, log_pi, weight, bias), targets, _ = problem((12, 4, 24, 50), torch.float32)
-    rows = kernel._rows(h.float().view(48, 24), torch.float32, ones=True)
-    w, offset, y = weight.float(), bias.float(), targets.repeat_interleave(4)
-    peaks, totals = kernel._partial_sums(rows, w, offset, SMALL)
-    _, _, *state = kernel._mix(rows, log_pi.float(), w, offset, targets, peaks, totals)
-    share = torch.rand(48, device=DEVICE)
-    share[16:32] = 0  # the second block of rows
-    arguments = (rows, y, *state, share, w, offset, SMALL)
-    dense, sparse = (kernel._gradients(*arguments, flag, True, True, True) for flag in (False, True))
-    for x, y in zip(dense, sparse, strict=True):
-        assert torch.equal(x, y)
+def test_a_token_of_zero_weight_counts_for_nothing_even_if_its_target_is_no_word():
+    inputs, targets, upstream = problem(RAGGED, torch.float32)
+    upstream[2] = 0
+    truth = values_and_gradients(
+        partial(kernel.mos_nll, **small(torch.float32)), inputs, [torch.float32] * 4, targets, upstream
+    )
+    targets[2] = -100
+    for skip in (True, False):
+        ours = values_and_gradients(
+            partial(kernel.mos_nll, skip=skip, **small(torch.float32)), inputs, [torch.float32] * 4, targets, upstream
+        )
+        for x, true in zip(ours[1:], truth[1:], strict=True):
+            torch.testing.assert_close(x, true)
 
 
 def test_float32_parameters_with_half_precision_products():

@@ -9,13 +9,12 @@ import torch
 
 import highrank
 from highrank.errors import UserError
-from highrank.models.awd_lstm import AWDLSTM
-from highrank.recipes import DataSpec, ModelSpec, Recipe, TrainSpec
+from highrank.recipes import DataSpec, ModelSpec, Recipe, TrainSpec, override
 from highrank.training import checkpoint as checkpoints
 from highrank.training.loop import Silent, Training, train
 from highrank.training.record import summarize
 from highrank.training.run import Run, copy_weights
-from highrank.training.step import Step, regularisation
+from highrank.training.step import Step
 
 CPU = torch.device("cpu")
 TOY = Recipe(
@@ -117,12 +116,17 @@ def test_the_learning_rate_is_scaled_by_the_windows_length(toy_corpus, tmp_path)
     assert rates == [5.0 * len(w.words) / 10 for w in windows]
 
 
-def test_regularisation_is_ar_on_dropped_and_tar_on_raw_states():
-    model = AWDLSTM(10, 4, (5,), dropout_output=0.5)
-    hidden = model(torch.randint(10, (6, 2)), model.initial_state(2))
-    penalty = regularisation(hidden, 2.0, 3.0)
-    expected = 2 * (hidden.g**2).mean() + 3 * ((hidden.raw[1:] - hidden.raw[:-1]) ** 2).mean()
-    torch.testing.assert_close(penalty, expected)
+def test_a_step_penalises_dropped_states_by_alpha_and_the_raw_ones_steps_by_beta(toy_corpus, tmp_path, monkeypatch):
+    recipe = override(TOY, ["model.dropout_output=0.5", "train.alpha=2", "train.beta=3"])
+    training = Training(recipe, toy_corpus, Run(tmp_path), CPU)
+    seen = []
+    penalty = lambda *arguments: seen.append(arguments) or torch.zeros(())  # noqa: E731
+    monkeypatch.setattr("highrank.training.step.activation_penalty", penalty)
+    training.train_window(next(iter(training.windows())))
+    g, raw, alpha, beta = seen[0]
+    assert (alpha, beta) == (2, 3)
+    assert (g == 0).float().mean() > 0.2
+    assert (raw == 0).sum() == 0
 
 
 def test_averaging_starts_by_the_rule_and_finetuning_follows(toy_corpus, tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import highrank
-from highrank.cli import catalogue, record, report, train, use
+from highrank.cli import analyze, bench, catalogue, compare, record, report, train, use
 from highrank.cli.options import out
 from highrank.errors import UserError
 
@@ -77,8 +77,11 @@ app.command("import")(train.import_)
 app.command()(use.evaluate)
 app.command()(use.generate)
 app.command()(record.record)
+app.command()(analyze.analyze)
+app.command()(compare.compare)
 app.command()(report.report)
 data_app.command("list")(catalogue.data_list)
 data_app.command("verify")(catalogue.data_verify)
 data_app.command("prepare")(catalogue.data_prepare)
 app.add_typer(data_app, name="data")
+app.add_typer(bench.app, name="bench")

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from highrank.heads.output_embedding import in_weight_dtype, output_bias, output_embedding
 from highrank.ops.dropout import variational_dropout
+from highrank.ops.linear import aligned_linear
 from highrank.ops.mos_nll import Impl
 
 
@@ -30,7 +31,7 @@ class MixtureComponents(nn.Module):
     def forward(self, g: Tensor) -> tuple[Tensor, Tensor]:
         g = in_weight_dtype(g, self.latent.weight)
         log_pi = torch.log_softmax(self.prior(g).to(torch.promote_types(g.dtype, torch.float32)), dim=-1)
-        h = torch.tanh(self.latent(g))
+        h = torch.tanh(aligned_linear(g, self.latent.weight, self.latent.bias))
         if self.training:
             h = variational_dropout(h, self.dropout)
         return log_pi, h.unflatten(-1, (self.n_components, self.embed_dim))
@@ -50,9 +51,11 @@ class MixtureHead(nn.Module):
         bias: bool = True,
         weight: nn.Parameter | None = None,
         impl: Impl = "auto",
+        slab_bytes: int | None = None,
     ) -> None:
         super().__init__()
-        self.in_features, self.embed_dim, self.vocab_size, self.impl = in_features, embed_dim, vocab_size, impl
+        self.in_features, self.embed_dim, self.vocab_size = in_features, embed_dim, vocab_size
+        self.impl, self.slab_bytes = impl, slab_bytes  # how `mos_nll` computes the loss, and within which memory
         self.mixture = MixtureComponents(in_features, embed_dim, n_components, dropout)
         self.weight = output_embedding(vocab_size, embed_dim, weight)
         self.bias = output_bias(vocab_size, bias)

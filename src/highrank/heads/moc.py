@@ -32,7 +32,8 @@ class MoCHead(MixtureHead):
         match_targets(g, targets, self.in_features)
         h = self.context(g).reshape(-1, 1, self.embed_dim)
         log_pi = h.new_zeros(h.shape[:2], dtype=torch.promote_types(h.dtype, torch.float32))
-        nll = mos_nll(h, log_pi, self.weight, self.bias, targets.reshape(-1), impl=self.impl)
+        y = targets.reshape(-1)
+        nll = mos_nll(h, log_pi, self.weight, self.bias, y, impl=self.impl, slab_bytes=self.slab_bytes)
         return nll.view(targets.shape)
 
     def log_prob(self, g: Tensor) -> Tensor:

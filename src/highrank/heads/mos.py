@@ -34,6 +34,7 @@ class MoSHead(MixtureHead):
             self.bias,
             targets.reshape(-1),
             impl=self.impl,
+            slab_bytes=self.slab_bytes,
         )
         return nll.view(targets.shape)
 

@@ -29,9 +29,11 @@ class SoftmaxHead(nn.Module):
         bias: bool = True,
         weight: nn.Parameter | None = None,
         impl: Impl = "auto",
+        slab_bytes: int | None = None,
     ) -> None:
         super().__init__()
-        self.in_features, self.vocab_size, self.impl = in_features, vocab_size, impl
+        self.in_features, self.vocab_size = in_features, vocab_size
+        self.impl, self.slab_bytes = impl, slab_bytes  # how `mos_nll` computes the loss, and within which memory
         self.weight = output_embedding(vocab_size, in_features, weight)
         self.bias = output_bias(vocab_size, bias)
 
@@ -40,7 +42,8 @@ class SoftmaxHead(nn.Module):
         match_targets(g, targets, self.in_features)
         h = g.reshape(-1, 1, self.in_features)
         log_pi = h.new_zeros(h.shape[:2], dtype=torch.promote_types(h.dtype, torch.float32))
-        nll = mos_nll(h, log_pi, self.weight, self.bias, targets.reshape(-1), impl=self.impl)
+        y = targets.reshape(-1)
+        nll = mos_nll(h, log_pi, self.weight, self.bias, y, impl=self.impl, slab_bytes=self.slab_bytes)
         return nll.view(targets.shape)
 
     def log_prob(self, g: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from highrank.heads.output_embedding import INIT_RANGE
-from highrank.ops.dropout import embedding_dropout, variational_dropout, weight_dropout
+from highrank.ops.dropout import embedding_dropout, variational_dropout
 from highrank.ops.lstm import State, lstm
 
 
@@ -37,8 +37,8 @@ class WeightDropLSTM(nn.Module):
         self.bias_ih, self.bias_hh = uniform(4 * hidden_size), uniform(4 * hidden_size)
 
     def forward(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        w_hh = weight_dropout(self.weight_hh, self.weight_drop if self.training else 0.0)
-        return lstm(x, state, self.weight_ih, w_hh, self.bias_ih, self.bias_hh)
+        weights = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
+        return lstm(x, state, *weights, weight_drop=self.weight_drop if self.training else 0.0)
 
 
 class AWDLSTM(nn.Module):

@@ -149,7 +149,7 @@ def under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 def hidden_tensors(hidden: list[list[State]]) -> dict[str, Tensor]:
     """Hidden states by name: hidden/<micro-batch>/<layer>/h and c."""
     return {
-        f"hidden/{m}/{i}/{name}": tensor
+        f"hidden/{m}/{i}/{name}": tensor.contiguous()
         for m, layers in enumerate(hidden)
         for i, state in enumerate(layers)
         for name, tensor in zip("hc", state, strict=True)

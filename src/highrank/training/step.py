@@ -10,6 +10,7 @@ Shapes: words and targets (T, B); the batch may be cut into micro-batches that e
 """
 
 import contextlib
+import math
 from typing import NamedTuple
 
 import torch
@@ -17,10 +18,12 @@ from torch import Tensor
 
 from highrank.models.awd_lstm import Hidden
 from highrank.models.language_model import LanguageModel
+from highrank.ops.activation_penalty import activation_penalty
 from highrank.ops.lstm import State
 from highrank.recipes.recipe import PrecisionName, TrainSpec
 from highrank.training.nt_asgd import NTASGD
 
+CUDA_SLAB_BYTES = 512 * 2**20  # of logits in the loss: a GPU that trains a model has them, and large slabs are faster
 MIXED_LOSS_SCALE = 1024.0  # lifts float16 gradients of a mean over a thousand tokens out of underflow
 
 
@@ -62,8 +65,17 @@ class Step:
     def __init__(self, model: LanguageModel, optimizer: NTASGD, train: TrainSpec, device: torch.device) -> None:
         self.model, self.optimizer, self.train, self.device = model, optimizer, train, device
         self.precision = Precision.of(train.precision, device)
+        if device.type == "cuda":
+            model.head.slab_bytes = CUDA_SLAB_BYTES
         micro = train.micro_batch_size or train.batch_size
-        self.hidden = [model.initial_state(micro) for _ in range(train.batch_size // micro)]  # by micro-batch
+        # By micro-batch: one tensor for all layers' h and c, side by side, so that a step renews it in a few kernels.
+        sizes = [x.shape[1] for state in model.initial_state(1) for x in state]
+        self._carried = [
+            torch.cat([x for state in model.initial_state(micro) for x in state], dim=1)
+            for _ in range(train.batch_size // micro)
+        ]
+        parts = [carried.split(sizes, dim=1) for carried in self._carried]
+        self.hidden: list[list[State]] = [list(zip(p[::2], p[1::2], strict=True)) for p in parts]
         self._lr = torch.zeros((), device=device)
         # loss sum, tokens, skipped, skipped in a row, last loss
         self._totals = torch.zeros(5, dtype=torch.float64, device=device)
@@ -73,10 +85,8 @@ class Step:
         self._update(words, targets)
 
     def reset_hidden(self) -> None:
-        for state in self.hidden:
-            for h, c in state:
-                h.zero_()
-                c.zero_()
+        for carried in self._carried:
+            carried.zero_()
 
     def load_hidden(self, hidden: list[list[State]]) -> None:
         for mine, theirs in zip(self.hidden, hidden, strict=True):
@@ -110,7 +120,8 @@ class Step:
             nll, hidden = self.score(words[:, part], targets[:, part], self.hidden[i])
             mean = nll.mean()
             share = micro / train.batch_size
-            ((mean + regularisation(hidden, train.alpha, train.beta)) * (share * scale)).backward()
+            penalty = activation_penalty(hidden.g, hidden.raw, train.alpha, train.beta)
+            ((mean + penalty) * (share * scale)).backward()
             loss += mean.detach().double() * share
             states.append(hidden.state)
         self._apply(loss, states, targets.numel())
@@ -127,32 +138,16 @@ class Step:
 
     @torch.no_grad()
     def _apply(self, loss: Tensor, states: list[list[State]], tokens: int) -> None:
-        grads = [p.grad for p in self.model.parameters() if p.grad is not None]
-        norm = torch.nn.utils.get_total_norm(grads) / self.precision.loss_scale
-        finite = norm.isfinite() & loss.isfinite()
-        clip = (self.train.clip / (norm + 1e-6)).clamp(max=1.0)  # the norm of what is left is at most `clip`
-        self.optimizer.step(self._lr, clip / self.precision.loss_scale, finite)
+        # Small kernels add up in a graph, so scalars are combined in as few as they need.
+        train, (_, _, scale) = self.train, self.precision
+        norm = torch.nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
+        finite = (norm + loss).abs() < math.inf  # false for NaN too
+        # Gradients come times `scale` and leave with a norm of at most `clip`: min(1, clip / (norm / scale)) / scale.
+        shrink = train.clip / (norm + 1e-6 * scale).clamp(min=train.clip * scale)
+        self.optimizer.step(self._lr, shrink, finite)
 
-        for mine, new in zip(self.hidden, states, strict=True):
-            for (h, c), (new_h, new_c) in zip(mine, new, strict=True):
-                h.copy_(torch.where(finite, new_h, 0.0))
-                c.copy_(torch.where(finite, new_c, 0.0))
-        counted = torch.where(finite, float(tokens), 0.0).double()
-        in_a_row = torch.where(finite, 0.0, self._totals[3] + 1)
-        gone = (~finite).double()
-        self._totals[:3] += torch.stack([torch.where(finite, loss, 0.0) * tokens, counted, gone])
-        self._totals[3:] = torch.stack([in_a_row, loss])
-
-
-def regularisation(hidden: Hidden, alpha: float, beta: float) -> Tensor | float:
-    """alpha mean(g^2) + beta mean((raw_t - raw_(t-1))^2): AR on the dropped-out hidden states, TAR on the raw ones."""
-    penalty: Tensor | float = 0.0
-    if alpha:
-        penalty = penalty + alpha * _wide(hidden.g).pow(2).mean()
-    if beta and len(hidden.raw) > 1:
-        penalty = penalty + beta * _wide(hidden.raw).diff(dim=0).pow(2).mean()
-    return penalty
-
-
-def _wide(x: Tensor) -> Tensor:
-    return x.to(torch.promote_types(x.dtype, torch.float32))
+        for carried, state in zip(self._carried, states, strict=True):
+            carried.copy_(torch.where(finite, torch.cat([x for pair in state for x in pair], dim=1), 0.0))
+        counted = finite.double()
+        self._totals[:3] += torch.stack([torch.where(finite, loss, 0.0) * tokens, counted * tokens, 1 - counted])
+        self._totals[3:] = torch.stack([(self._totals[3] + 1) * (1 - counted), loss])

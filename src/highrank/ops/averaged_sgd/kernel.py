@@ -6,6 +6,7 @@ For P parameters in float32 the least traffic is 5 P words with averages (three 
 # mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,27 +35,31 @@ def averaged_sgd_(
     share: Tensor,
     apply: Tensor,
 ) -> None:
-    factors = torch.stack([x.float() for x in (keep, rate, share, apply)])  # (4,)
-    for i, (p, grad) in enumerate(zip(parameters, grads, strict=True)):
-        average = p if averages is None else averages[i]
-        n = p.numel()
-        # The gradient of a sum over a view may come expanded or transposed; the kernel reads it as it lies.
-        grad = grad.to(torch.float32).contiguous()
-        _jitted[(triton.cdiv(n, BLOCK),)](p, grad, average, factors, n, averages is not None, BLOCK)
+    # The gradient of a sum over a view may come expanded or transposed; the kernel reads it as it lies.
+    grads = [grad.to(torch.float32).contiguous() for grad in grads]
+    sizes = [p.numel() for p in parameters]
+    starts = [0, *itertools.accumulate(triton.cdiv(n, BLOCK) for n in sizes)]  # of each tensor's blocks
+    _jitted[(starts[-1],)](
+        *(tuple(parameters), tuple(grads), tuple(parameters if averages is None else averages)),
+        *(tuple(starts), tuple(sizes), keep, rate, share, apply.view(torch.uint8), averages is not None, BLOCK),
+    )
 
 
-def _averaged_sgd_kernel(p_ptr, g_ptr, a_ptr, factors, n, AVERAGE: tl.constexpr, BLOCK: tl.constexpr):
-    keep, rate, share = tl.load(factors), tl.load(factors + 1), tl.load(factors + 2)
-    if tl.load(factors + 3) == 0.0:
-        return
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = i < n
-    p = tl.load(p_ptr + i, mask=inside, other=0.0)
-    p = keep * p - rate * tl.load(g_ptr + i, mask=inside, other=0.0)
-    tl.store(p_ptr + i, p, mask=inside)
-    if AVERAGE:
-        a = tl.load(a_ptr + i, mask=inside, other=0.0)
-        tl.store(a_ptr + i, a + share * (p - a), mask=inside)
+def _averaged_sgd_kernel(
+    parameters, grads, averages, starts, sizes, keep, rate, share, apply, AVERAGE: tl.constexpr, BLOCK: tl.constexpr
+):
+    """A program owns a block of one of the tensors: one launch for all, since most of a model's tensors are small."""
+    block = tl.program_id(0)
+    for t in tl.static_range(len(parameters)):
+        if (block >= starts[t]) & (block < starts[t + 1]):
+            i = (block - starts[t]).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+            inside = (i < sizes[t]) & (tl.load(apply) != 0)
+            p = tl.load(keep).to(tl.float32) * tl.load(parameters[t] + i, mask=inside, other=0.0)
+            p -= tl.load(rate).to(tl.float32) * tl.load(grads[t] + i, mask=inside, other=0.0)
+            tl.store(parameters[t] + i, p, mask=inside)
+            if AVERAGE:
+                a = tl.load(averages[t] + i, mask=inside, other=0.0)
+                tl.store(averages[t] + i, a + tl.load(share).to(tl.float32) * (p - a), mask=inside)
 
 
 _jitted: Any = None if triton is None else triton.jit(_averaged_sgd_kernel)

@@ -29,7 +29,7 @@ def mos_nll(
     """Per-token negative log-likelihood, (N,) in float32 (float64 for float64 inputs).
 
     `auto` takes the Triton kernels for half precision on an NVIDIA GPU, and slabs everywhere else. `slab_bytes` bounds
-    the logits that the chunked implementation holds at any moment; `chunked.py` has the default. Under autocast the
+    the logits held at any moment; each implementation has its default. Under autocast the
     matrix products run in the autocast dtype; sums, logarithms and the gradients of `weight` and `bias` stay float32.
 
     >>> h, log_pi = torch.randn(7, 3, 5), torch.randn(7, 3).log_softmax(-1)
@@ -46,7 +46,9 @@ def mos_nll(
             from highrank.ops.mos_nll import kernel  # Triton takes a while to import, and may not be there
 
             if kernel.is_available(h.device):
-                return kernel.mos_nll(h, log_pi, weight, bias, targets, compute_dtype=compute_dtype)
+                return kernel.mos_nll(
+                    h, log_pi, weight, bias, targets, compute_dtype=compute_dtype, slab_bytes=slab_bytes
+                )
             if impl == "triton":
                 raise ValueError(f"impl='triton' needs Triton and an NVIDIA GPU (Ampere or later), not {h.device}")
         if impl == "reference":

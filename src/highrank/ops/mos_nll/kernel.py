@@ -25,13 +25,13 @@ upstream gradient of 1/N underflows nowhere.
 Sizes. Tiles of 128 x 128, two programs a multiprocessor, hide one's exponentials under the other's products. Tiles of
 128 x 256 read a quarter less from the L2 cache, and win where products outweigh the rest (D > 512) or a program has few
 tiles (V < 16384). A larger slab means fewer launches and less reading and writing of dh's sum: what a slab needs and
-the sum share `scratch_bytes`, such that some ten thousand rows fit in 64 MiB (D <= 512) or 128 MiB, all counted.
+the sum share `scratch_bytes`, such that some ten thousand rows fit in 64 MiB (D <= 512) or 128 MiB, all counted, and
+more rows in four times what they take themselves.
 
 Skipping. Row (n, k) is left out of steps 3 to 6 when u_n = 0, or when r_nk < 2^-24 / K. The first is exact. The second
 drops less than 2^-24 of a token's responsibilities in total, which sum to one: the gradient of any parameter changes by
 less than half a float32 unit in the last place of the token's largest term. The gradient of log pi, -u r, never
-skips. Counting rows makes the host wait for the device; while a CUDA graph is captured, step 3 instead passes over
-the blocks in which no row is left, as in a window padded with tokens of zero weight.
+skips. Counting rows makes the host wait for the device, so nothing is skipped while a CUDA graph is captured.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -45,6 +45,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from highrank.ops.pad import kernel as pad
 
 try:
     import triton
@@ -111,13 +113,15 @@ def mos_nll(
     targets: Tensor,
     *,
     compute_dtype: torch.dtype | None = None,
+    slab_bytes: int | None = None,
     skip: bool = True,
     deterministic: bool = False,
     configs: tuple[Config, Config] | None = None,
 ) -> Tensor:
     """(N, K, D), (N, K), (V, D), (V,) or None, (N,) -> (N,) float32. Matrix products run in `compute_dtype`.
 
-    `skip=False` visits every row in the backward pass. `deterministic` changes nothing: every result is, always.
+    `slab_bytes` bounds what it holds besides inputs and gradients: more means fewer launches, which count outside CUDA
+    graphs. `skip=False` visits every row in the backward pass. `deterministic` changes nothing: every result always is.
     A target outside the vocabulary gives NaN. Under float32 the products of the backward pass follow
     `torch.set_float32_matmul_precision`, those of the logits are exact.
     """
@@ -126,7 +130,11 @@ def mos_nll(
     if compute_dtype not in (torch.float32, torch.float16, torch.bfloat16):
         raise ValueError(f"the Triton mos_nll computes in float32, float16 or bfloat16, not in {compute_dtype}")
     size = (compute_dtype, h.device, *weight.shape)
-    configs = configs or (forward_config(*size), backward_config(*size))
+    if configs is None:
+        configs = forward_config(*size), backward_config(*size)
+        # Many rows need wide slabs all the same, or their sum dh is read and written too often.
+        slab_bytes = slab_bytes or max(configs[1].scratch_bytes, 4 * h.numel() * compute_dtype.itemsize)
+        configs = configs[0]._replace(scratch_bytes=slab_bytes), configs[1]._replace(scratch_bytes=slab_bytes)
     with torch.cuda.device_of(h):
         return _MosNLL.apply(h, log_pi, weight, bias, targets, compute_dtype, skip, configs)
 
@@ -153,25 +161,24 @@ class _MosNLL(torch.autograd.Function):
         rows, weight, offset, targets, r, peak, total, log_p = ctx.saved_tensors
         needs_h, needs_pi, needs_w, needs_b = ctx.needs_input_grad[:4]
         upstream = upstream.float()
-        dlog_pi = (r * -upstream[:, None]).to(ctx.dtypes[1]) if needs_pi else None
+        # A token of zero weight counts for nothing, even if its target is no word and its loss NaN.
+        shares = torch.where((upstream != 0)[:, None], r * upstream[:, None], 0.0)  # (N, K), a row's factor in dz
+        dlog_pi = (-shares).to(ctx.dtypes[1]) if needs_pi else None
         dh = dw = db = None
         if needs_h or needs_w or needs_b:
             n, k, d = ctx.shape
-            share = (r * upstream[:, None]).view(-1)  # (M,), the row's factor in dz
+            share = shares.view(-1)
             y = targets[:, None].expand(n, k).reshape(-1)  # (M,)
-            keep, sparse = None, False
-            if ctx.skip and n > 0:
+            keep = None
+            if ctx.skip and n > 0 and not (rows.is_cuda and torch.cuda.is_current_stream_capturing()):
                 active = (~(r < SKIP_BELOW / k) & (upstream != 0)[:, None]).view(-1)  # (M,), NaN stays active
-                share = torch.where(active, share, 0.0)
-                sparse = rows.is_cuda and torch.cuda.is_current_stream_capturing()
-                if not sparse:
-                    keep = active.nonzero().squeeze(1)
-                    if 16 * len(keep) > 15 * len(rows):  # gathering would cost more than it saves
-                        keep = None
-            picked = (rows, y, peak, total, log_p, share)
+                keep = active.nonzero().squeeze(1)
+                if 16 * len(keep) > 15 * len(rows):  # gathering would cost more than it saves
+                    keep = None
+            picked = [rows, y, peak, total, log_p, share]
             if keep is not None:
-                picked = tuple(x.index_select(0, keep) for x in picked)
-            dh, dw, db = _gradients(*picked, weight, offset, ctx.config, sparse, needs_h, needs_w, needs_b)
+                picked = [x.index_select(0, keep) for x in picked]
+            dh, dw, db = _gradients(picked, weight, offset, ctx.config, needs_h, needs_w, needs_b)
             if dh is not None:
                 dh = dh[:, :d].to(ctx.dtypes[0])  # (M, D), of the rows kept
                 if keep is not None:
@@ -191,12 +198,12 @@ def _partial_sums(rows: Tensor, weight: Tensor, offset: Tensor, config: Config) 
     each = [_tiles_each(row_blocks, t, slots)[0] for t in tiles]  # a program
     parts = [-(-t // e) for t, e in zip(tiles, each, strict=True)]
     peaks, totals = rows.new_empty(2, sum(parts), m, dtype=torch.float32)
-    for s, (start, w) in enumerate(_slabs(weight, rows.dtype, slab) if m > 0 else ()):
+    for s, (start, count, w) in enumerate(_slabs(weight, rows.dtype, slab) if m > 0 else ()):
         first = sum(parts[:s])
         _mos_nll_forward_kernel[(row_blocks, parts[s])](
             _source(rows, config.block_m, config.block_d, config.tma),
             _source(w, config.block_n, config.block_d, config.tma),
-            *(offset[start:], peaks[first:], totals[first:], m, len(w), each[s]),
+            *(offset[start:], peaks[first:], totals[first:], m, count, each[s]),
             **_meta(rows, width, config),
         )
     return peaks, totals
@@ -220,12 +227,12 @@ def _mix(
 
 
 def _gradients(
-    rows: Tensor, y: Tensor, peak: Tensor, total: Tensor, log_p: Tensor, share: Tensor,
-    weight: Tensor, offset: Tensor, config: Config, sparse: bool, needs_h: bool, needs_w: bool, needs_b: bool,
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
+    of_rows: list[Tensor], weight: Tensor, offset: Tensor, config: Config, needs_h: bool, needs_w: bool, needs_b: bool
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """dh (M, D padded) and db (V,) in float32, dW (V, D) in W's dtype: a slab of dz after the other.
 
-    rows (M, D padded), with ones if `needs_b`, the others (M,). `sparse` may pass over blocks without a share (u r)."""
+    `of_rows`: h (M, D padded), with ones if `needs_b`; y, peak, total, log p_k(y) and share (u r), (M,) each."""
+    rows, y, peak, total, log_p, share = of_rows
     m, (v, d), width = len(rows), weight.shape, _width(weight.shape[1], rows.dtype)
     back = None
     if rows.dtype == torch.float16 and m > 0:
@@ -241,25 +248,25 @@ def _gradients(
     word = (m + width) * rows.itemsize + 4 * rows.shape[1]  # bytes of dz, W and dW
     most = max(1, left // (word * config.block_n))
     slab = _slab_tiles(row_blocks, -(-v // config.block_n), most, slots) * config.block_n
-    dz = (rows.new_zeros if sparse else rows.new_empty)(m, slab)  # blocks passed over stay zero in every slab
+    dz = rows.new_empty(m, slab)
     a = _source(rows, config.block_m, config.block_d, config.tma)
     out = _source(dz, config.block_m, config.block_n // (2 if config.halves else 1), config.tma)
-    for start, w in _slabs(weight, rows.dtype, slab):  # w (C, D padded)
-        words = slice(start, start + len(w))
-        each, _ = _tiles_each(row_blocks, -(-len(w) // config.block_n), slots)
-        _mos_nll_dlogits_kernel[(row_blocks, -(-len(w) // (each * config.block_n)))](
+    for start, count, w in _slabs(weight, rows.dtype, slab):  # w (C or a few more, D padded)
+        words = slice(start, start + count)
+        each, _ = _tiles_each(row_blocks, -(-count // config.block_n), slots)
+        _mos_nll_dlogits_kernel[(row_blocks, -(-count // (each * config.block_n)))](
             *(a, _source(w, config.block_n, config.block_d, config.tma), offset[words]),
-            *(peak, total, share, out, m, len(w), slab, each),
-            **_meta(rows, width, config) | {"HALVES": config.halves, "SPARSE": sparse},
+            *(peak, total, share, out, m, count, slab, each),
+            **_meta(rows, width, config) | {"HALVES": config.halves},
         )
-        _mos_nll_target_kernel[(-(-m // 256),)](y, log_p, share, dz, m, len(w), start, slab, 256)
-        g = dz[:, : len(w)]  # (M, C)
+        _mos_nll_target_kernel[(-(-m // 256),)](y, log_p, share, dz, m, count, start, slab, 256)
+        g = dz[:, : len(w)]  # (M, C or a few more)
         if dh is not None:
             _matmul(g, w, out=dh, plus=dh if start > 0 else None)
         if dw is not None or db is not None:
-            _mos_nll_finish_kernel[(-(-len(w) // 4),)](
+            _mos_nll_finish_kernel[(-(-count // 4),)](
                 *(_matmul(g.T, rows), None if dw is None else dw[words], None if db is None else db[words], back),
-                *(len(w), d, rows.shape[1], 4, triton.next_power_of_2(rows.shape[1])),
+                *(count, d, rows.shape[1], 4, triton.next_power_of_2(rows.shape[1])),
             )
     return dh if dh is None or back is None else dh.mul_(back), dw, db
 
@@ -284,16 +291,21 @@ def _rows(h: Tensor, dtype: torch.dtype, ones: bool) -> Tensor:
     return rows
 
 
-def _slabs(weight: Tensor, dtype: torch.dtype, most: int) -> Iterator[tuple[int, Tensor]]:
-    """(start, W[start : start + most]) in `dtype`, padded with zeros: views, or one buffer that is filled anew."""
-    (v, d), width = weight.shape, _width(weight.shape[1], dtype)
+def _slabs(weight: Tensor, dtype: torch.dtype, most: int) -> Iterator[tuple[int, int, Tensor]]:
+    """(start, C, W[start : start + C]) in `dtype`, padded with zero columns: views, or one buffer that is filled anew.
+
+    The buffer gives a few rows more than C where that makes their number round: library products of odd sizes are slow,
+    and dz is zero there."""
+    v, width = len(weight), _width(weight.shape[1], dtype)
     fit = _is_operand(weight, dtype, width)
-    buffer = weight if fit else torch.zeros(min(most, v), width, dtype=dtype, device=weight.device)
+    buffer = None if fit else torch.zeros(-(-min(most, v) // 8) * 8, width, dtype=dtype, device=weight.device)
     for start in range(0, v, most):
         w = weight[start : start + most]
-        if not fit:
-            buffer[: len(w), :d] = w
-        yield start, w if fit else buffer[: len(w)]
+        if buffer is None:
+            yield start, len(w), w
+        else:
+            pad.padded_(buffer[: len(w)], w)
+            yield start, len(w), buffer[: -(-len(w) // 8) * 8]
 
 
 def _matmul(a: Tensor, b: Tensor, out: Tensor | None = None, plus: Tensor | None = None) -> Tensor:
@@ -444,7 +456,7 @@ def _mos_nll_mixture_kernel(
 def _mos_nll_dlogits_kernel(
     h, w, bias, peaks, totals, shares, dz, rows, columns, slab, each,
     H_WIDTH: tl.constexpr, W_WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
-    TMA: tl.constexpr, FLATTEN: tl.constexpr, HALVES: tl.constexpr, SPARSE: tl.constexpr,
+    TMA: tl.constexpr, FLATTEN: tl.constexpr, HALVES: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0) * BLOCK_M
     i = row + tl.arange(0, BLOCK_M)
@@ -453,8 +465,6 @@ def _mos_nll_dlogits_kernel(
     factor = share / tl.load(totals + i, mask=i < rows, other=1.0)
     part = tl.program_id(1)
     last = tl.minimum((part + 1) * each, tl.cdiv(columns, BLOCK_N))
-    if SPARSE:  # a block without a share has no tiles
-        last *= tl.max((share != 0.0).to(tl.int32), axis=0)
     for tile in tl.range(part * each, last, flatten=FLATTEN):
         column = tile * BLOCK_N
         z = _logits(h, w, bias, row, column, rows, columns, H_WIDTH, W_WIDTH, BLOCK_M, BLOCK_N, BLOCK_D, TMA)
@@ -477,7 +487,7 @@ def _mos_nll_target_kernel(targets, log_ps, shares, dz, rows, columns, start, sl
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     j = tl.load(targets + i, mask=i < rows, other=-1).to(tl.int64) - start
     share = tl.load(shares + i, mask=i < rows, other=0.0)
-    inside = (j >= 0) & (j < columns) & (share != 0.0)  # a block passed over stays zero
+    inside = (j >= 0) & (j < columns)
     x = tl.minimum(tl.load(log_ps + i, mask=inside, other=0.0), 0.0)
     series = x * (1 + x / 2 * (1 + x / 3 * (1 + x / 4 * (1 + x / 5 * (1 + x / 6)))))
     g = share * tl.where(x > -0.25, series, tl.exp(x) - 1)

@@ -1,0 +1,54 @@
+"""Expected pairwise KLD (appendix C.1 of the paper): how different a model's next-word distributions are on average.
+
+    E[ KL(P(. | c) || P(. | c')) ]     over pairs of different contexts c, c' of a text
+
+From n contexts sampled without replacement, all n (n - 1) ordered pairs are averaged, each exact: an unbiased
+estimate. One product of probabilities with log-probabilities holds every cross term:
+
+    KL_ij = sum_x p_i(x) log p_i(x) - (P L^T)_ij
+
+Pairs share contexts, so the pairs' spread over the root of their number would be far too small an error. The standard
+error is the jackknife over contexts, with the finite-population correction: it is 0 when every context was taken.
+
+Shapes: L (n, V) log-probabilities, P = exp(L).
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Kld(NamedTuple):
+    mean: float  # nats
+    standard_error: float
+    contexts: int
+
+
+def sample_contexts(population: int, contexts: int, seed: int) -> Tensor:
+    """Positions of `contexts` different contexts (or all there are), in order; the same for every model."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randperm(population, generator=generator)[:contexts].sort().values
+
+
+def pairwise_kld(log_p: Tensor, population: int | None = None, block: int = 500) -> Kld:
+    """From the (n, V) log-probabilities of n contexts, sampled from `population` of them (None: very many)."""
+    n = len(log_p)
+    if n < 3:
+        raise ValueError(f"a standard error needs at least 3 contexts, got {n}")
+    as_first, as_second = log_p.new_zeros(n), log_p.new_zeros(n)  # sums of the KL a context takes part in
+    for start in range(0, n, block):
+        rows = slice(start, start + block)
+        p = log_p[rows].exp()
+        kld = (p * log_p[rows]).sum(-1, keepdim=True) - p @ log_p.T  # (block, n)
+        as_first[rows] = kld.sum(1)
+        as_second += kld.sum(0)
+    total = as_first.sum()
+    if not math.isfinite(total.item()):
+        raise ValueError("the divergence is not finite: some log-probability is -inf or nan")
+    without = (total - as_first - as_second) / ((n - 1) * (n - 2))  # the estimate with each context left out
+    variance = (n - 1) / n * (without - without.mean()).square().sum()
+    if population is not None:
+        variance *= 1 - n / population
+    return Kld((total / (n * (n - 1))).item(), variance.clamp(min=0).sqrt().item(), n)

@@ -1,0 +1,78 @@
+"""What a model says at one step: its likeliest words, the place of the word that came, and the components behind it.
+
+A component k of a mixture has a weight pi_k and the distribution p_k = softmax(h_k W^T + b). MoS is their arithmetic
+mean, p = sum_k pi_k p_k (section 2.4): each p_k is a prediction, and r_k = pi_k p_k(y) / p(y) is its share in the word
+that came. MoC mixes before the softmax (section 2.5), which makes it their geometric mean, p ~ prod_k p_k^pi_k:
+p_k alone is no distribution that the model ever predicts with, only what it would say to h_k by itself.
+
+Shapes: g (H,), K components, V words.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from highrank.heads import MoSHead, SoftmaxHead
+from highrank.models.language_model import LanguageModel
+
+
+@dataclass(frozen=True)
+class Candidate:
+    word: str
+    p: float
+
+
+@dataclass(frozen=True)
+class Component:
+    index: int  # 1 to K
+    weight: float  # pi_k
+    p_reference: float  # p_k(y)
+    share: float | None  # r_k, how much of p(y) is its doing; None for MoC, where that cannot be said
+    top: list[Candidate]  # by p_k
+
+
+@dataclass(frozen=True)
+class Prediction:
+    nll: float  # of the reference, in nats
+    p_reference: float
+    rank: int  # of the reference; 1 is the likeliest word
+    top: list[Candidate]
+    components: list[Component]  # the heaviest first; none for a softmax
+
+
+@torch.no_grad()
+def predict(model: LanguageModel, g: Tensor, reference: int, words: list[str], top: int) -> Prediction:
+    """The prediction from hidden state g (H,), when `reference` is the word that came."""
+    log_p = model.head.log_prob(g[None])[0]  # (V,)
+    nll = -log_p[reference].item()
+    return Prediction(
+        nll=nll,
+        p_reference=log_p[reference].exp().item(),
+        rank=int((log_p > log_p[reference]).sum()) + 1,
+        top=_top(log_p, words, top),
+        components=_components(model, g, reference, nll, words, top),
+    )
+
+
+def _components(
+    model: LanguageModel, g: Tensor, reference: int, nll: float, words: list[str], top: int
+) -> list[Component]:
+    head = model.head
+    if isinstance(head, SoftmaxHead):
+        return []
+    log_pi, h = head.mixture(g)  # (K,), (K, D)
+    components = []
+    for k in log_pi.argsort(descending=True).tolist():  # one at a time: a large vocabulary takes no more room
+        log_p = torch.log_softmax(F.linear(h[k], head.weight, head.bias).to(log_pi.dtype), dim=-1)  # (V,)
+        share = (log_pi[k] + log_p[reference] + nll).exp().item() if isinstance(head, MoSHead) else None
+        components.append(
+            Component(k + 1, log_pi[k].exp().item(), log_p[reference].exp().item(), share, _top(log_p, words, top))
+        )
+    return components
+
+
+def _top(log_p: Tensor, words: list[str], top: int) -> list[Candidate]:
+    best = log_p.topk(min(top, len(log_p)))
+    return [Candidate(words[i], p) for i, p in zip(best.indices.tolist(), best.values.exp().tolist(), strict=True)]

@@ -1,0 +1,312 @@
+"""`highrank bench`: what the loss, the LSTM and whole training steps cost on this machine."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from highrank.cli.options import AsJson, Device, find_device, out, print_json
+from highrank.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    import torch
+
+    from highrank.bench.record import Record
+
+app = typer.Typer(
+    help="Time the loss, the LSTM and training steps here, beside their peers: a table, a CSV and a plot.",
+    no_args_is_help=True,
+)
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+PARTS = (("mos-nll",), ("step",), ("lstm",), ("mos-nll", "--scaling"))
+
+Out = Annotated[Path, typer.Option("--out", help="Folder for the CSV and the plot.")]
+Rounds = Annotated[int | None, typer.Option(min=1, help="Times that everything takes its turn.")]
+Seconds = Annotated[float | None, typer.Option(min=0.0, help="Start no new measurement after this long.")]
+DEFAULT_OUT = Path("bench")
+HANGS_AFTER = 60.0  # seconds over the time of a part
+
+
+@app.command("mos-nll")
+def mos_nll(
+    sizes: Annotated[
+        str | None, typer.Option(help="Of ptb, wt2, 1b, or NxKxDxV. Default: all on a GPU, ptb on a CPU.")
+    ] = None,
+    scaling: Annotated[bool, typer.Option("--scaling", help="Over K, V and N instead, beside one softmax.")] = False,
+    device: Device = "auto",
+    dtype: Annotated[str, typer.Option(help="auto (bfloat16 on a GPU, float32 on a CPU), float32, ...")] = "auto",
+    compiled: Annotated[bool, typer.Option("--compile", help="Also the naive way through torch.compile.")] = False,
+    rounds: Rounds = None,
+    seconds: Seconds = None,
+    output: Out = DEFAULT_OUT,
+    as_json: AsJson = False,
+) -> None:
+    """The loss of a mixture of softmaxes, forward and backward: ours, the naive way, and installed peers.
+
+    Examples:
+
+      highrank bench mos-nll --sizes ptb --out bench
+
+      highrank bench mos-nll --scaling
+    """
+    from highrank.bench import mos_nll as losses
+    from highrank.bench import scaling as scalings
+    from highrank.bench.figure import draw_losses, draw_scaling
+    from highrank.bench.record import Record, machine_name
+    from highrank.bench.timing import Clock
+
+    where, kind = _prepare(device), _dtype(dtype, device)
+    if scaling and (sizes or compiled):
+        raise UserError("--scaling chooses its own sizes and peers: leave out --sizes and --compile.")
+    chosen = losses.parse_sizes(sizes or ("ptb,wt2,1b" if where.type == "cuda" else "ptb"))
+    rounds = rounds or (20 if where.type == "cuda" else 7)
+    clock, say = Clock(seconds), _teller(where)
+    if scaling:
+        record = Record(output / f"mos_nll_scaling_{machine_name(where)}.csv")
+        sweep = scalings.CUDA if where.type == "cuda" else scalings.CPU
+        scalings.measure(record, sweep, where, kind, rounds=rounds, clock=clock, say=say)
+        _finish(record, draw_scaling, _scaling_table, as_json, "best_ms")
+        return
+    record = Record(output / f"mos_nll_{machine_name(where)}.csv")
+    losses.measure(record, chosen, where, kind, rounds=rounds, compiled=compiled, clock=clock, say=say)
+    _finish(record, draw_losses, _loss_table, as_json)
+
+
+@app.command()
+def lstm(
+    layers: Annotated[
+        str | None, typer.Option(help="Inputs and hidden units, as in 280-960-960-620. Default: the paper's.")
+    ] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Columns. Default: the paper's, and 16.")] = None,
+    length: Annotated[int, typer.Option(min=1, help="Time steps.")] = 70,
+    device: Device = "auto",
+    rounds: Rounds = None,
+    seconds: Seconds = None,
+    output: Out = DEFAULT_OUT,
+    as_json: AsJson = False,
+) -> None:
+    """The recurrent layers, forward and backward: nn.LSTM, and ours padded to cuDNN's persistent kernel."""
+    from highrank.bench import lstm as lstms
+    from highrank.bench.figure import draw_lstm
+    from highrank.bench.record import Record, machine_name
+    from highrank.bench.timing import Clock
+
+    where = _prepare(device)
+    shapes = [(name, lstms.LAYERS[name], b) for name, b in lstms.SHAPES]
+    if layers:
+        lstms.parse_layers(layers)
+        shapes = [("custom", layers, batch or 12)]
+    elif batch:
+        shapes = [(name, text, batch) for name, text in lstms.LAYERS.items()]
+    rounds = rounds or (20 if where.type == "cuda" else 5)
+    record = Record(output / f"lstm_{machine_name(where)}.csv")
+    lstms.measure(record, shapes, where, length=length, rounds=rounds, clock=Clock(seconds), say=_teller(where))
+    _finish(record, draw_lstm, _lstm_table, as_json)
+
+
+@app.command()
+def step(
+    recipes: Annotated[
+        str | None,
+        typer.Option(help="Separated by commas; 1b-mos and 1b-softmax too. Default: the paper's table of slowdowns."),
+    ] = None,
+    how: Annotated[
+        str, typer.Option(help="fast (mixed precision, graphs), plain (float32, eager), both, or auto.")
+    ] = "auto",
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a recipe value. Repeatable.")
+    ] = None,
+    vocabulary: Annotated[int | None, typer.Option(min=2, help="Words. Default: the corpus's.")] = None,
+    windows: Annotated[int | None, typer.Option(min=1, help="Windows that are timed.")] = None,
+    device: Device = "auto",
+    seconds: Seconds = None,
+    output: Out = DEFAULT_OUT,
+    as_json: AsJson = False,
+) -> None:
+    """Whole training updates on random words, and MoS over Softmax beside the paper's slowdowns."""
+    from highrank.bench import step as steps
+    from highrank.bench.figure import draw_steps
+    from highrank.bench.record import Record, machine_name
+    from highrank.bench.timing import Clock
+
+    where = _prepare(device)
+    ways = {"fast": [steps.FAST], "plain": [steps.PLAIN], "both": [steps.FAST, steps.PLAIN]}
+    if how not in (*ways, "auto"):
+        raise UserError(f'there is no way "{how}"{nearest(how, [*ways, "auto"])}')
+    if where.type == "cpu" and how in ("fast", "both"):
+        raise UserError("mixed precision and CUDA graphs need an NVIDIA GPU: leave out --how.")
+    default = ",".join(steps.CASES if where.type == "cuda" else steps.CPU_DEFAULT)
+    cases = steps.parse_cases(recipes or default)
+    hows = steps.default_ways(where) if how == "auto" else (lambda case: ways[how])
+    record = Record(output / f"step_{machine_name(where)}.csv")
+    windows = windows or (12 if where.type == "cuda" else 5)
+    steps.measure(
+        record,
+        cases,
+        hows,
+        where,
+        settings=settings or [],
+        vocabulary=vocabulary,
+        windows=windows,
+        clock=Clock(seconds),
+        say=_teller(where),
+    )
+    _finish(record, draw_steps, _step_table, as_json)
+
+
+@app.command("all")
+def all_(
+    device: Device = "auto",
+    seconds: Annotated[
+        float | None, typer.Option(min=1.0, help="Of all parts together; what does not fit is left out.")
+    ] = None,
+    output: Out = DEFAULT_OUT,
+) -> None:
+    """Every benchmark with its defaults, each in a process of its own: one that breaks does not stop the others."""
+    find_device(device)
+    began, failed = time.monotonic(), []
+    for i, part in enumerate(PARTS):
+        name = " ".join(part)
+        command = [sys.executable, "-m", "highrank", "bench", *part, "--device", device, "--out", str(output)]
+        left = None
+        if seconds:
+            left = max(seconds - (time.monotonic() - began), 1.0)
+            # What is left is shared by the parts to come; the last may use up what the others did not.
+            command += ["--seconds", f"{left * 2 / (len(PARTS) - i + 1):.0f}"]
+        out.print(f"== {name}  [{time.monotonic() - began:.0f} s]")
+        try:
+            code = subprocess.run(command, check=False, timeout=left and left + HANGS_AFTER).returncode
+        except subprocess.TimeoutExpired:
+            code = 1
+        if code:
+            failed.append(name)
+    out.print(f"all done in {time.monotonic() - began:.0f} s, in {output}", soft_wrap=True)
+    if failed:
+        raise UserError(f"some benchmarks failed ({', '.join(failed)}): what they say is above.")
+
+
+def _prepare(name: str) -> "torch.device":
+    import torch
+
+    device = find_device(name)
+    if device.type == "cuda":
+        torch.cuda.init()  # memory can be counted from here on
+        if device.index is not None:
+            torch.cuda.set_device(device)
+    return device
+
+
+def _dtype(name: str, device: str) -> "torch.dtype":
+    import torch
+
+    if name not in DTYPES:
+        raise UserError(f'there is no dtype "{name}" here{nearest(name, DTYPES)}')
+    if name == "auto":
+        name = "bfloat16" if find_device(device).type == "cuda" else "float32"
+    dtype: torch.dtype = getattr(torch, name)
+    return dtype
+
+
+def _teller(device: "torch.device") -> Callable[[str], None]:
+    """Prints lines as they come, beside the table or the JSON; and warns when the machine is not ours alone."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    if device.type == "cpu" and hasattr(os, "getloadavg") and os.getloadavg()[0] > 0.5:
+        console.print(
+            f"this machine is not idle (load {os.getloadavg()[0]:.1f}): times taken beside other work are too long"
+        )
+    return lambda text: console.print(escape(text))
+
+
+def _finish(
+    record: "Record",
+    draw: Callable[[Path, list[dict[str, Any]]], list[Path]],
+    table: Callable[[list[dict[str, Any]]], Table],
+    as_json: bool,
+    column: str = "median_ms",
+) -> None:
+    measured = [row for row in record.rows if row[column] is not None]
+    files = [record.path, *(draw(record.path, record.rows) if measured else [])]
+    if as_json:
+        print_json(record.rows)
+    else:
+        out.print(table(record.rows))
+        out.print("written: " + ", ".join(map(str, files)), soft_wrap=True)
+    if not measured:
+        raise UserError(f"nothing could be measured: {record.rows[0]['status']}.")
+
+
+def _table(title: str, names: list[str], left: int) -> Table:
+    table = Table(title=title, title_justify="left")
+    for i, name in enumerate(names):
+        table.add_column(name, justify="left" if i < left or name == "note" else "right", no_wrap=i < left)
+    return table
+
+
+def _number(value: float | None, digits: int = 2) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.{digits}f}"
+
+
+def _range(row: dict[str, Any]) -> str:
+    return "-" if row["q25_ms"] is None else f"{_number(row['q25_ms'])} to {_number(row['q75_ms'])}"
+
+
+def _note(row: dict[str, Any]) -> str:
+    return "" if row["status"] == "ok" else escape(row["status"])
+
+
+def _loss_table(rows: list[dict[str, Any]]) -> Table:
+    one = rows[0]
+    names = ["size", "implementation", "ms", "quartiles", "graph", "kernels", "x ours", "eager"]
+    names += ["TFLOP/s", "ceiling", "extra MiB", "error", "note"]
+    table = _table(f"mos_nll, forward and backward, {one['dtype']}, {one['machine']}", names, 2)
+    for row in rows:
+        share = row["tflops"] / row["ceiling_tflops"] if row["tflops"] else None
+        numbers = [_number(row["median_ms"]), _range(row), _number(row["graph_ms"]), _number(row["busy_ms"])]
+        numbers += [_number(row["times_ours"]), _number(row["eager_times_ours"])]
+        numbers += [_number(row["tflops"], 3 if (row["tflops"] or 0) < 10 else 0), f"{share:.0%}" if share else "-"]
+        numbers += [_number(row["extra_mib"], 0), f"{row['grad_error']:.0e}" if row["grad_error"] is not None else "-"]
+        table.add_row(row["size"], row["implementation"], *numbers, _note(row))
+    return table
+
+
+def _scaling_table(rows: list[dict[str, Any]]) -> Table:
+    one = rows[0]
+    names = ["sweep", "N", "K", "V", "ms", "one softmax", "ratio", "torch's softmax", "extra MiB", "one softmax, MiB"]
+    table = _table(f"mos_nll over K, V and N, D={one['D']}, {one['dtype']}, {one['machine']}", [*names, "note"], 1)
+    for row in rows:
+        sizes = [f"{row[name]:,}" for name in ("N", "K", "V")]
+        numbers = [_number(row[name]) for name in ("best_ms", "softmax_ms", "ratio", "cross_entropy_ms")]
+        numbers += [_number(row[name], 1) for name in ("extra_mib", "softmax_mib")]
+        table.add_row(row["sweep"], *sizes, *numbers, _note(row))
+    return table
+
+
+def _lstm_table(rows: list[dict[str, Any]]) -> Table:
+    one = rows[0]
+    names = ["layers", "implementation", "batch", "ms", "quartiles", "graph", "x ours", "note"]
+    table = _table(f"LSTM layers, {one['T']} steps, forward and backward, {one['machine']}", names, 2)
+    for row in rows:
+        numbers = [_number(row["median_ms"]), _range(row), _number(row["graph_ms"]), _number(row["times_ours"])]
+        table.add_row(row["layers"], row["implementation"], str(row["batch"]), *numbers, _note(row))
+    return table
+
+
+def _step_table(rows: list[dict[str, Any]]) -> Table:
+    names = ["recipe", "how", "batch", "K", "ms", "quartiles", "words/s", "peak MiB", "x softmax", "paper", "note"]
+    table = _table(f"whole training steps, {rows[0]['machine']}", names, 2)
+    for row in rows:
+        numbers = [str(row["batch"]), str(row["K"]), _number(row["median_ms"]), _range(row)]
+        numbers += [_number(row["tokens_per_second"], 0), _number(row["peak_mib"], 0), _number(row["slowdown"])]
+        paper = f"{row['paper_slowdown']:g}x {row['paper_column']}" if row["paper_slowdown"] else "-"
+        table.add_row(row["recipe"], row["how"], *numbers, paper, _note(row))
+    return table

@@ -1,0 +1,99 @@
+"""`activation_penalty` in Triton: one kernel and a small sum forward, one kernel backward, instead of forty.
+
+    d/dg   = 2 alpha / |g| g
+    d/draw = 2 beta / |diff| ((raw_t - raw_(t-1)) - (raw_(t+1) - raw_t)),  a difference beyond either end being zero
+
+Shapes: g and raw (T, B, H), any strides; rows are the T B pairs of time and batch column.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError:
+    triton = None
+
+
+def is_available(device: torch.device) -> bool:
+    """Whether the kernels run there: an NVIDIA GPU, or a CPU under TRITON_INTERPRET=1."""
+    if triton is None or device.type not in ("cpu", "cuda"):
+        return False
+    return torch.version.cuda is not None if device.type == "cuda" else not isinstance(_forward, triton.JITFunction)
+
+
+def activation_penalty(g: Tensor, raw: Tensor, alpha: float, beta: float) -> Tensor:
+    """(T, B, H) twice, T > 1 -> 0-dim float32."""
+    return _ActivationPenalty.apply(g, raw, alpha / g.numel(), beta / raw[1:].numel())
+
+
+class _ActivationPenalty(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, g: Tensor, raw: Tensor, alpha: float, beta: float) -> Tensor:
+        ctx.save_for_backward(g, raw)
+        ctx.alpha, ctx.beta = alpha, beta
+        length, batch, hidden = g.shape
+        partial = g.new_empty(
+            length * batch, dtype=torch.float32
+        )  # summed afterwards: no atomics, the same bits always
+        _forward[(length * batch,)](
+            g, raw, partial, alpha, beta, batch, hidden, *g.stride(), *raw.stride(), triton.next_power_of_2(hidden)
+        )
+        return partial.sum()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        g, raw = ctx.saved_tensors
+        length, batch, hidden = g.shape
+        dg, draw = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (g, raw))
+        _backward[(length * batch,)](
+            *(g, raw, dg, draw, upstream, 2 * ctx.alpha, 2 * ctx.beta, length, batch, hidden),
+            *(*g.stride(), *raw.stride(), triton.next_power_of_2(hidden)),
+        )
+        return dg, draw, None, None
+
+
+def _forward_kernel(
+    g, raw, partial, alpha, beta, B, H, g_t, g_b, g_h, raw_t, raw_b, raw_h, BLOCK: tl.constexpr
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    t, b = row // B, row % B
+    h = tl.arange(0, BLOCK)
+    inside = h < H
+    x = tl.load(g + t * g_t + b * g_b + h * g_h, mask=inside, other=0.0).to(tl.float32)
+    here = raw + t * raw_t + b * raw_b + h * raw_h
+    now = tl.load(here, mask=inside, other=0.0).to(tl.float32)
+    before = tl.load(here - raw_t, mask=inside & (t > 0), other=0.0).to(tl.float32)
+    step = tl.where(t > 0, now - before, 0.0)
+    tl.store(partial + row, tl.sum(alpha * x * x + beta * step * step, axis=0))
+
+
+def _backward_kernel(
+    g, raw, dg, draw, upstream, alpha, beta, T, B, H, g_t, g_b, g_h, raw_t, raw_b, raw_h, BLOCK: tl.constexpr
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    t, b = row // B, row % B
+    h = tl.arange(0, BLOCK)
+    inside = h < H
+    scale = tl.load(upstream)
+    x = tl.load(g + t * g_t + b * g_b + h * g_h, mask=inside, other=0.0).to(tl.float32)
+    tl.store(dg + row * H + h, (scale * alpha * x).to(dg.dtype.element_ty), mask=inside)
+    here = raw + t * raw_t + b * raw_b + h * raw_h
+    now = tl.load(here, mask=inside, other=0.0).to(tl.float32)
+    before = tl.load(here - raw_t, mask=inside & (t > 0), other=0.0).to(tl.float32)
+    after = tl.load(here + raw_t, mask=inside & (t < T - 1), other=0.0).to(tl.float32)
+    change = tl.where(t > 0, now - before, 0.0) - tl.where(t < T - 1, after - now, 0.0)
+    tl.store(draw + row * H + h, (scale * beta * change).to(draw.dtype.element_ty), mask=inside)
+
+
+# alpha and beta depend on the length of a window, as T does: neither must compile a kernel again.
+_forward: Any = None if triton is None else triton.jit(_forward_kernel)
+_backward: Any = None if triton is None else triton.jit(_backward_kernel, do_not_specialize=["T"])

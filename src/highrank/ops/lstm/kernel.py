@@ -1,0 +1,134 @@
+"""The LSTM's weights in Triton: cast, padded and W_hh masked into one buffer in one pass, and their gradients back.
+
+    pack       (4H, I), (4H, H), (4H,), (4H,) -> one buffer: (4H', I'), (4H', H'), (4H',), (4H',)
+    unpack     their gradients -> (4H, I), (4H, H), (4H,), (4H,)
+
+The mask of W_hh keeps an element where a Philox number of the seed and its place is at least p; backward computes it
+again, so it is never stored. The least traffic of a pack is a read in float32 and a write in half precision, 6 bytes a
+weight.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError:
+    triton = None
+
+
+def is_available(device: torch.device) -> bool:
+    """Whether the kernels run there: an NVIDIA GPU, or a CPU under TRITON_INTERPRET=1."""
+    if triton is None or device.type not in ("cpu", "cuda"):
+        return False
+    if device.type == "cpu":
+        return not isinstance(_pack_kernel, triton.JITFunction)
+    return torch.version.cuda is not None
+
+
+def pack_weights(
+    w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor,
+    inputs: int, hidden: int, dtype: torch.dtype, seed: Tensor | None, p: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Views (4H', I'), (4H', H'), (4H',), (4H',) of one buffer; a share `p` of W_hh dropped where there is a `seed`."""
+    rows = 4 * hidden
+    flat = torch.empty(rows * (inputs + hidden + 2), dtype=dtype, device=w_hh.device)
+    sizes = (rows * inputs, rows * hidden, rows, rows)
+    packed_ih, packed_hh, packed_b_ih, packed_b_hh = flat.split(sizes)
+    views = packed_ih.view(rows, inputs), packed_hh.view(rows, hidden), packed_b_ih, packed_b_hh
+    _pack_kernel[(rows,)](
+        *(w.contiguous() for w in (w_ih, w_hh, b_ih, b_hh)), *views, seed, 1.0 if seed is None else 1 / (1 - p), p,
+        *(w_ih.shape[1], w_hh.shape[1], inputs, hidden),
+        triton.next_power_of_2(inputs), _quarter(w_hh.shape[1], hidden),
+    )  # fmt: skip
+    return views
+
+
+def unpack_gradients(
+    g_ih: Tensor, g_hh: Tensor, gb_ih: Tensor, gb_hh: Tensor,
+    shape_ih: torch.Size, shape_hh: torch.Size, dtype: torch.dtype, seed: Tensor | None, p: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """The gradients of `pack_weights`' inputs from those of its outputs."""
+    rows, hidden = shape_hh
+    grads = [torch.empty(s, dtype=dtype, device=g_hh.device) for s in (shape_ih, shape_hh, (rows,), (rows,))]
+    _unpack_kernel[(rows,)](
+        *(g.contiguous() for g in (g_ih, g_hh, gb_ih, gb_hh)), *grads, seed, 1.0 if seed is None else 1 / (1 - p), p,
+        *(shape_ih[1], hidden, g_ih.shape[1], g_hh.shape[1]),
+        triton.next_power_of_2(shape_ih[1]), _quarter(hidden, g_hh.shape[1]),
+    )  # fmt: skip
+    return grads[0], grads[1], grads[2], grads[3]
+
+
+def _quarter(hidden: int, wide: int) -> int:
+    """A quarter of a row of W_hh; packing and unpacking must agree on it, or their masks would differ."""
+    return max(1, triton.next_power_of_2(max(hidden, wide)) // 4)
+
+
+def _jit(function: Callable[..., Any]) -> Any:
+    return function if triton is None else triton.jit(function)
+
+
+@_jit
+def _copy_masked(source, out, width, out_width, seed, row, scale, p, QUARTER: tl.constexpr):
+    """A row of W_hh or of its gradient: `width` of `out_width` elements, masked where there is a seed.
+
+    Philox makes four numbers at a time, one for each quarter of the row.
+    """
+    j = tl.arange(0, QUARTER)
+    if seed is not None:
+        a, b, c, d = tl.rand4x(tl.load(seed), (row * QUARTER + j).to(tl.int32))
+        _copy_part(source, out, width, out_width, j, tl.where(a >= p, scale, 0.0))
+        _copy_part(source, out, width, out_width, QUARTER + j, tl.where(b >= p, scale, 0.0))
+        _copy_part(source, out, width, out_width, 2 * QUARTER + j, tl.where(c >= p, scale, 0.0))
+        _copy_part(source, out, width, out_width, 3 * QUARTER + j, tl.where(d >= p, scale, 0.0))
+    else:
+        for part in tl.static_range(4):
+            _copy_part(source, out, width, out_width, part * QUARTER + j, 1.0)
+
+
+@_jit
+def _copy_part(source, out, width, out_width, j, factor):
+    w = tl.load(source + j, mask=j < width, other=0.0).to(tl.float32) * factor
+    tl.store(out + j, w.to(out.dtype.element_ty), mask=j < out_width)
+
+
+@_jit
+def _pack_kernel(
+    w_ih, w_hh, b_ih, b_hh, out_ih, out_hh, out_b_ih, out_b_hh, seed, scale, p, INPUTS, HIDDEN, I_WIDE, H_WIDE,
+    BLOCK_I: tl.constexpr, QUARTER: tl.constexpr,
+):  # fmt: skip
+    """A program writes one row of the padded gates: each of the four blocks of rows grows from H to H'."""
+    row = tl.program_id(0).to(tl.int64)
+    unit = row % H_WIDE
+    source = row // H_WIDE * HIDDEN + unit
+    real = unit < HIDDEN
+    i = tl.arange(0, BLOCK_I)
+    w = tl.load(w_ih + source * INPUTS + i, mask=real & (i < INPUTS), other=0.0)
+    tl.store(out_ih + row * I_WIDE + i, w.to(out_ih.dtype.element_ty), mask=i < I_WIDE)
+    width = tl.where(real, HIDDEN, 0)  # a padded row copies nothing and is all zeros
+    _copy_masked(w_hh + source * HIDDEN, out_hh + row * H_WIDE, width, H_WIDE, seed, source, scale, p, QUARTER)
+    tl.store(out_b_ih + row, tl.load(b_ih + source, mask=real, other=0.0).to(out_b_ih.dtype.element_ty))
+    tl.store(out_b_hh + row, tl.load(b_hh + source, mask=real, other=0.0).to(out_b_hh.dtype.element_ty))
+
+
+@_jit
+def _unpack_kernel(
+    g_ih, g_hh, gb_ih, gb_hh, out_ih, out_hh, out_b_ih, out_b_hh, seed, scale, p, INPUTS, HIDDEN, I_WIDE, H_WIDE,
+    BLOCK_I: tl.constexpr, QUARTER: tl.constexpr,
+):  # fmt: skip
+    """A program writes one row of the gates' gradients."""
+    row = tl.program_id(0).to(tl.int64)
+    source = row // HIDDEN * H_WIDE + row % HIDDEN
+    i = tl.arange(0, BLOCK_I)
+    g = tl.load(g_ih + source * I_WIDE + i, mask=i < INPUTS, other=0.0)
+    tl.store(out_ih + row * INPUTS + i, g.to(out_ih.dtype.element_ty), mask=i < INPUTS)
+    _copy_masked(g_hh + source * H_WIDE, out_hh + row * HIDDEN, HIDDEN, HIDDEN, seed, row, scale, p, QUARTER)
+    tl.store(out_b_ih + row, tl.load(gb_ih + source).to(out_b_ih.dtype.element_ty))
+    tl.store(out_b_hh + row, tl.load(gb_hh + source).to(out_b_hh.dtype.element_ty))

@@ -1,0 +1,74 @@
+"""Losses by group: means, standard errors by line, and the counts that make the bands."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from highrank.analysis.bands import by_previous_word, decades, grouped, pair_counts, word_counts
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+def test_means_and_errors_against_the_definition(rng):
+    n = 400
+    groups, lines = rng.integers(0, 5, n), np.sort(rng.integers(0, 60, n))
+    a, b = rng.normal(5, 1, n), rng.normal(5.2, 1, n)
+    found = {g.name: g for g in grouped(["v", "w", "x", "y", "z", "nobody"], groups, a, b, lines)}
+    assert list(found) == ["v", "w", "x", "y", "z"]
+    for i, name in enumerate("vwxyz"):
+        mine = groups == i
+        gain = (b - a)[mine]
+        sums = [(gain[lines[mine] == line] - gain.mean()).sum() for line in np.unique(lines[mine])]
+        c = len(sums)
+        assert found[name].steps == mine.sum()
+        assert found[name].nll_a == pytest.approx(a[mine].mean())
+        assert found[name].gain == pytest.approx(gain.mean())
+        assert found[name].gain_se == pytest.approx(np.sqrt(c / (c - 1) * np.square(sums).sum()) / len(gain))
+
+
+def test_lines_of_one_token_give_the_usual_standard_error(rng):
+    a, b = rng.normal(size=50), rng.normal(size=50)
+    (found,) = grouped(["all"], np.zeros(50, dtype=np.int64), a, b, np.arange(50))
+    assert found.gain_se == pytest.approx((b - a).std(ddof=1) / np.sqrt(50))
+
+
+def test_saying_everything_twice_in_a_line_proves_nothing_more(rng):
+    a, b = rng.normal(size=50), rng.normal(size=50)
+    (once,) = grouped(["all"], np.zeros(50, dtype=np.int64), a, b, np.arange(50))
+    (twice,) = grouped(["all"], np.zeros(100, dtype=np.int64), a.repeat(2), b.repeat(2), np.arange(50).repeat(2))
+    assert twice.gain_se == pytest.approx(once.gain_se)
+
+
+def test_one_line_has_no_error():
+    (found,) = grouped(["all"], np.zeros(3, dtype=np.int64), np.ones(3), np.zeros(3), np.full(3, 7))
+    assert found.gain == -1
+    assert found.gain_se is None
+
+
+def test_decades():
+    names, bands = decades(np.array([0, 1, 9, 10, 99, 100, 1234]))
+    assert names == ["never", "1 to 9", "10 to 99", "100 to 999", "1,000 to 9,999"]
+    assert bands.tolist() == [0, 1, 1, 2, 2, 3, 4]
+    assert decades(np.array([0, 0]))[1].tolist() == [0, 0]
+
+
+def test_counts(rng):
+    train, previous, words = rng.integers(0, 6, 200), rng.integers(0, 7, 40), rng.integers(0, 7, 40)
+    pairs = list(itertools.pairwise(train.tolist()))
+    assert word_counts(train, words, 7).tolist() == [(train == w).sum() for w in words]
+    expected = [pairs.count((p, w)) for p, w in zip(previous, words, strict=True)]
+    assert pair_counts(train, previous, words, 7).tolist() == expected
+    assert max(expected) > 0 == min(expected)
+
+
+def test_previous_words_by_what_they_add_to_the_whole():
+    previous = np.array([0] * 4 + [1] * 10 + [2] * 3)
+    gain = np.array([1.0] * 4 + [0.5] * 10 + [-9.0] * 3)
+    found = by_previous_word(["few", "many", "bad"], previous, np.zeros(17), gain, np.arange(17), min_steps=3)
+    assert [g.name for g in found] == ["many", "few", "bad"]
+    found = by_previous_word(["few", "many", "bad"], previous, np.zeros(17), gain, np.arange(17), min_steps=4)
+    assert [g.name for g in found] == ["many", "few"]

@@ -1,0 +1,135 @@
+"""Two models on the same text: the steps shown are the widest margins, and the groups add up to the whole."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from highrank.analysis.bands import Group
+from highrank.analysis.compare import compare
+from highrank.analysis.paper_cases import PAPER_CASES
+from highrank.analysis.reading import read
+from highrank.data.corpus import EOS, Corpus, tokenize
+from highrank.errors import UserError
+from highrank.models import LanguageModel
+
+
+def model(corpus, head, seed):
+    torch.manual_seed(seed)
+    built = LanguageModel(corpus.vocab_size, head=head, embed_dim=6, hidden_sizes=(9, 6), n_components=3).eval()
+    for p in built.parameters():
+        p.data.mul_(5)
+    return built
+
+
+@pytest.fixture
+def pair(toy_corpus):
+    return model(toy_corpus, "mos", 1), model(toy_corpus, "moc", 2)
+
+
+def test_the_widest_margins_both_ways(toy_corpus, pair):
+    ids = toy_corpus.splits["test"]
+    a, b = (read(m, ids).nll.double() for m in pair)
+    gain = b - a
+    found = compare(*pair, toy_corpus, n=7, top=4, names=("one", "two"))
+    order = gain.argsort(descending=True).tolist()
+    assert [s.position for s in found.a_ahead] == [s + 1 for s in order[:7]]
+    assert [s.position for s in found.b_ahead] == [s + 1 for s in order[::-1][:7]]
+    for step in (*found.a_ahead, *found.b_ahead):
+        s = step.position - 1
+        assert step.gain == pytest.approx(gain[s].item(), rel=1e-4)
+        assert step.reference == toy_corpus.words[ids[s + 1]]
+        assert step.context == [toy_corpus.words[i] for i in ids[s + 1 - len(step.context) : s + 1]]
+        assert len(step.a.top) == len(step.a.components[0].top) == 4
+        assert step.a.nll == pytest.approx(a[s].item(), rel=1e-4)
+        assert step.b.nll == pytest.approx(b[s].item(), rel=1e-4)
+    assert (found.a.name, found.a.head, found.a.n_components) == ("one", "mos", 3)
+    assert found.b.nll == pytest.approx(b.mean().item())
+    assert found.a_better == int((gain > 0).sum())
+    assert found.paper_cases is None
+
+
+def test_groups_add_up(toy_corpus, pair):
+    found = compare(*pair, toy_corpus)
+    assert found.tokens == found.overall.steps == len(toy_corpus.splits["test"]) - 1
+    assert found.overall.gain == pytest.approx(found.b.nll - found.a.nll)
+    for groups in (found.by_frequency, found.by_pair):
+        assert sum(g.steps for g in groups) == found.tokens
+        assert sum(g.steps * g.gain for g in groups) == pytest.approx(found.overall.gain * found.tokens)
+
+
+def test_swapping_the_models_swaps_the_signs(toy_corpus, pair):
+    one, two = compare(*pair, toy_corpus, n=5), compare(*reversed(pair), toy_corpus, n=5)
+    assert [s.position for s in one.a_ahead] == [s.position for s in two.b_ahead]
+    assert one.overall.gain == pytest.approx(-two.overall.gain)
+    assert one.overall.gain_se == pytest.approx(two.overall.gain_se)
+
+
+def test_contains_narrows_everything(toy_corpus, pair):
+    found = compare(*pair, toy_corpus, contains="bird", n=1000)
+    whole = compare(*pair, toy_corpus, n=1000)
+    shown = [*found.a_ahead, *found.b_ahead]
+    assert 0 < len(shown) <= found.overall.steps < found.tokens
+    assert all("bird" in (*s.context, s.reference) for s in shown)
+    expected = {s.position for s in (*whole.a_ahead, *whole.b_ahead) if "bird" in (*s.context, s.reference)}
+    assert {s.position for s in shown} == expected
+    assert sum(g.steps for g in found.by_frequency) == found.overall.steps
+    assert found.a.nll == whole.a.nll  # perplexities stay those of the split
+
+
+def test_a_model_is_nowhere_ahead_of_itself(toy_corpus, pair):
+    found = compare(pair[0], pair[0], toy_corpus)
+    assert found.a_ahead == found.b_ahead == []
+    assert found.overall == Group("all", found.tokens, found.a.nll, found.a.nll, 0.0, 0.0)
+
+
+def test_columns(toy_corpus, pair):
+    ids = toy_corpus.splits["test"]
+    readings = read(pair[0], ids, 4), read(pair[1], ids, 4)
+    found = compare(*pair, toy_corpus, readings=readings, n=9)
+    assert found.columns == 4
+    for step in found.a_ahead:
+        assert step.a.nll == pytest.approx(readings[0].nll[step.position - 1].item(), rel=1e-4)
+
+
+def test_the_papers_cases_are_found_by_their_text():
+    case = PAPER_CASES[2]
+    text = ["the", *case.key.split(), case.reference, "x", EOS] * 3
+    words, splits = tokenize({"train": text, "valid": text, "test": text})
+    corpus = Corpus("penn", "word", words, splits, "x")
+    models = model(corpus, "mos", 1), model(corpus, "softmax", 2)
+    cases = compare(*models, corpus).paper_cases
+    assert [c.paper.number for c in cases] == [1, 2, 3, 4, 5, 6]
+    assert [c.step is not None for c in cases] == [False, False, True, False, False, False]
+    assert cases[2].step.reference == case.reference
+    assert cases[2].step.context[-len(case.key.split()) :] == case.key.split()
+    assert compare(*models, corpus, "valid").paper_cases is None
+    assert compare(*models, dataclasses.replace(corpus, name="mine")).paper_cases is None
+
+
+def test_the_papers_cases_are_in_its_test_set(corpora):
+    from highrank.analysis.paper_cases import find_cases
+    from highrank.data.corpus import load_corpus
+
+    penn = load_corpus("penn", corpora)
+    ids = penn.splits["test"].numpy()
+    for case, step in find_cases(ids, penn.words).items():
+        assert step is not None, case
+        assert penn.words[ids[step + 1]] == case.reference
+
+
+def test_losses_that_are_no_numbers(toy_corpus, pair):
+    pair[1].head.bias.data[0] = np.nan
+    with pytest.raises(UserError, match="two has losses that are no numbers"):
+        compare(*pair, toy_corpus, names=("one", "two"))
+
+
+def test_wrong_arguments(toy_corpus, pair):
+    with pytest.raises(ValueError, match="at least 1"):
+        compare(*pair, toy_corpus, n=0)
+    with pytest.raises(UserError, match='no split "tset"'):
+        compare(*pair, toy_corpus, "tset")
+    rare = dataclasses.replace(toy_corpus, words=[*toy_corpus.words, "nowhere"])
+    with pytest.raises(UserError, match='test has no step with "nowhere"'):
+        compare(*pair, rare, contains="nowhere")

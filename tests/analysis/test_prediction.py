@@ -1,0 +1,66 @@
+"""What is said of a step is what the model says: words, the reference's place, and how components make the whole."""
+
+import math
+
+import pytest
+import torch
+
+from highrank.analysis.prediction import predict
+from highrank.models import LanguageModel
+
+WORDS = [f"w{i}" for i in range(30)]
+
+
+def model(head):
+    built = LanguageModel(30, head=head, embed_dim=6, hidden_sizes=(6,), n_components=4)
+    for p in built.parameters():
+        p.data.mul_(8)
+    built.head.bias.data.normal_()
+    return built.double().eval()
+
+
+@pytest.mark.parametrize("head", ["softmax", "moc", "mos"])
+def test_words_and_the_place_of_the_reference(head):
+    lm, g = model(head), torch.randn(6, dtype=torch.float64)
+    p = lm.head.log_prob(g).exp()
+    order = p.argsort(descending=True).tolist()
+    for place in (0, 3, 29):
+        said = predict(lm, g, order[place], WORDS, top=5)
+        assert said.rank == place + 1
+        assert said.p_reference == pytest.approx(p[order[place]].item())
+        assert said.nll == pytest.approx(-math.log(said.p_reference))
+        assert [x.word for x in said.top] == [WORDS[i] for i in order[:5]]
+        assert [x.p for x in said.top] == pytest.approx(p[order[:5]].tolist())
+    assert len(predict(lm, g, 0, WORDS, top=99).top) == 30
+
+
+def test_mos_is_the_mean_of_its_components():
+    lm, g = model("mos"), torch.randn(6, dtype=torch.float64)
+    said = predict(lm, g, 7, WORDS, top=30)
+    weights = [c.weight for c in said.components]
+    assert sorted(c.index for c in said.components) == [1, 2, 3, 4]
+    assert weights == sorted(weights, reverse=True)
+    assert sum(weights) == pytest.approx(1)
+    for x in said.top:
+        parts = [c.weight * next(y.p for y in c.top if y.word == x.word) for c in said.components]
+        assert sum(parts) == pytest.approx(x.p)
+    assert sum(c.share for c in said.components) == pytest.approx(1)
+    for c in said.components:
+        assert c.share == pytest.approx(c.weight * c.p_reference / said.p_reference)
+
+
+def test_moc_is_the_geometric_mean_of_its_components():
+    lm, g = model("moc"), torch.randn(6, dtype=torch.float64)
+    said = predict(lm, g, 7, WORDS, top=30)
+    assert all(c.share is None for c in said.components)
+    products = {
+        x.word: math.prod(next(y.p for y in c.top if y.word == x.word) ** c.weight for c in said.components)
+        for x in said.top
+    }
+    total = sum(products.values())
+    for x in said.top:
+        assert products[x.word] / total == pytest.approx(x.p)
+
+
+def test_a_softmax_has_no_components():
+    assert predict(model("softmax"), torch.randn(6, dtype=torch.float64), 7, WORDS, top=3).components == []

@@ -1,0 +1,75 @@
+import math
+
+import pytest
+import torch
+
+from highrank.analysis.projection import Projection, top_of_spectrum
+from highrank.analysis.rank import numerical_rank, press_tolerance, singular_values
+
+CPU = torch.device("cpu")
+
+
+def with_spectrum(values, rows):
+    """A (rows, V) matrix with these V singular values."""
+    left = torch.linalg.qr(torch.randn(rows, len(values), dtype=torch.float64)).Q
+    right = torch.linalg.qr(torch.randn(len(values), len(values), dtype=torch.float64)).Q
+    return (left * values) @ right.T
+
+
+def falling(power, n=600):
+    """Like log-probabilities: one value far above a falling rest."""
+    i = torch.arange(1, n, dtype=torch.float64)
+    return torch.cat([torch.tensor([3000.0], dtype=torch.float64), 100 * i**-power])
+
+
+def project(a, size, seed):
+    projection = Projection(a.shape[1], size, seed, CPU)
+    return projection, singular_values(torch.cat([projection.apply(block) for block in a.split(100)]))
+
+
+@pytest.mark.parametrize("power", [0.5, 0.7, 1.0, 1.5])
+def test_the_top_of_the_spectrum_is_right_within_its_stated_error(power):
+    truth, size, repeats = falling(power), 200, 10
+    a = with_spectrum(truth, 700)
+    found = [top_of_spectrum(project(a, size, seed)[1]) for seed in range(repeats)]
+    seen = min(map(len, found))
+    assert seen >= 5
+    relative = torch.stack([f[:seen] for f in found]) / truth[:seen] - 1
+    assert relative.std(0).max().item() < 2 / math.sqrt(2 * size)
+    assert relative.mean(0).abs().max().item() < 0.05 + 3 / math.sqrt(2 * size * repeats)
+
+
+def test_squares_are_unbiased():
+    a = with_spectrum(falling(0.7, 120), 150)
+    totals = torch.stack([project(a, 30, seed)[1].square().sum() for seed in range(200)])
+    error = totals.std().item() / math.sqrt(len(totals))
+    assert totals.mean().item() == pytest.approx(a.square().sum().item(), abs=4 * error)
+
+
+@pytest.mark.parametrize(("rank", "size"), [(5, 60), (59, 60), (90, 60)])
+def test_rank_is_a_lower_bound(rank, size):
+    values = torch.zeros(150, dtype=torch.float64)
+    values[:rank] = torch.logspace(3, 0, rank, dtype=torch.float64)
+    a = with_spectrum(values, 400)
+    projection, projected = project(a, size, seed=3)
+    found = int((projected > projection.tolerance(400)).sum())
+    assert found == min(rank, size)
+    # Noise under A's own tolerance is not taken for rank; noise over it may be.
+    tolerance = press_tolerance(1000, *a.shape)
+    noisy = a + 0.01 * tolerance * torch.randn_like(a)
+    projection, projected = project(noisy, size, seed=3)
+    assert int((projected > projection.tolerance(400)).sum()) <= numerical_rank(singular_values(noisy), *a.shape)
+
+
+def test_the_norm_bound_holds():
+    for seed in range(5):
+        projection = Projection(300, 50, seed, CPU)
+        bound = (math.sqrt(300) + math.sqrt(50) + 6) / math.sqrt(50)
+        assert torch.linalg.matrix_norm(projection.matrix, 2).item() < bound
+
+
+def test_the_same_seed_draws_the_same_and_sizes_are_checked():
+    assert torch.equal(Projection(20, 5, 1, CPU).matrix, Projection(20, 5, 1, CPU).matrix)
+    assert not torch.equal(Projection(20, 5, 1, CPU).matrix, Projection(20, 5, 2, CPU).matrix)
+    with pytest.raises(ValueError, match="needs a size below"):
+        Projection(20, 20, 1, CPU)

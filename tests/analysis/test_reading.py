@@ -1,0 +1,96 @@
+"""A reading: the losses are the evaluation's, and any step can be met again exactly."""
+
+import pytest
+import torch
+
+from highrank.analysis import reading as module
+from highrank.analysis.reading import cached_reading, hidden_at, read
+from highrank.evaluation.perplexity import evaluate
+from highrank.files import write_tensors
+from highrank.models import LanguageModel
+
+IDS = torch.randint(20, (101,), generator=torch.Generator().manual_seed(3))
+
+
+def model(head="mos"):
+    built = LanguageModel(20, head=head, embed_dim=6, hidden_sizes=(9, 6), n_components=3, dropout_input=0.5)
+    for p in built.parameters():
+        p.data.mul_(3)
+    return built.double()
+
+
+@pytest.fixture(autouse=True)
+def _small_windows(monkeypatch):
+    monkeypatch.setattr(module, "WINDOW", 16)
+
+
+@pytest.mark.parametrize("columns", [1, 3, 7])
+def test_losses_are_those_of_the_evaluation(columns):
+    lm = model()
+    reading = read(lm, IDS, columns)
+    assert reading.nll.shape == (100,)
+    assert reading.nll.mean().item() == pytest.approx(evaluate(lm, IDS, columns).nll, rel=1e-12)
+
+
+@pytest.mark.parametrize("columns", [1, 3])
+def test_a_step_is_met_again_as_it_was(columns):
+    lm = model()
+    reading = read(lm, IDS, columns)
+    steps = [0, 1, 15, 16, 17, 33, 34, 67, 98, 99, 99]
+    met = dict(hidden_at(lm, IDS, reading, steps))
+    assert sorted(met) == sorted(set(steps))
+    for step, g in met.items():
+        nll = -lm.head.log_prob(g)[IDS[step + 1]]
+        assert nll.item() == pytest.approx(reading.nll[step].item(), rel=1e-12)
+
+
+def test_state_is_carried_from_the_start():
+    lm = model()
+    with torch.no_grad():
+        whole = lm.eval()(IDS[:-1, None], IDS[1:, None], lm.initial_state(1)).nll[:, 0]
+    torch.testing.assert_close(read(lm, IDS).nll, whole, rtol=1e-12, atol=1e-12)
+
+
+def test_a_long_stream_keeps_few_states(monkeypatch):
+    monkeypatch.setattr(module, "MOST_WINDOWS", 3)
+    assert len(read(model(), IDS).states) == 3
+
+
+def test_a_cached_reading_is_read_once(tmp_path):
+    lm, calls = model(), []
+
+    def cached(file="model.safetensors", ids=IDS, columns=1):
+        calls.clear()
+        return cached_reading(lm, tmp_path / file, ids, columns, tmp_path / "cache", lambda *_: calls.append(1))
+
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    (tmp_path / "other.safetensors").write_bytes(b"other weights")
+    first = cached()
+    assert calls
+    again = cached()
+    assert not calls
+    assert torch.equal(first.nll, again.nll)
+    assert torch.equal(first.states, again.states)
+    assert first.window == again.window
+    for changed in ({"file": "other.safetensors"}, {"ids": IDS[:-1]}, {"columns": 2}):
+        cached(**changed)
+        assert calls, changed
+    lm = model("moc")  # the same names and shapes, and yet another model
+    cached()
+    assert calls
+
+
+def test_a_damaged_cache_is_read_again(tmp_path):
+    lm = model()
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    first = cached_reading(lm, tmp_path / "model.safetensors", IDS, 1, tmp_path / "cache")
+    (file,) = (tmp_path / "cache" / "readings").iterdir()
+    file.write_bytes(b"damaged")
+    assert torch.equal(cached_reading(lm, tmp_path / "model.safetensors", IDS, 1, tmp_path / "cache").nll, first.nll)
+    write_tensors(file, {"other": torch.zeros(1)})
+    assert torch.equal(cached_reading(lm, tmp_path / "model.safetensors", IDS, 1, tmp_path / "cache").nll, first.nll)
+
+
+def test_one_token_is_no_stream():
+    with pytest.raises(ValueError, match="at least two tokens"):
+        read(model(), IDS[:1])

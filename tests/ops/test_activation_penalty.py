@@ -1,0 +1,31 @@
+import pytest
+import torch
+
+from highrank.ops.activation_penalty import activation_penalty, kernel, reference
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def test_the_reference_is_ar_plus_tar():
+    g, raw = torch.randn(3, 2, 4), torch.randn(3, 2, 4)
+    steps = [(raw[t] - raw[t - 1]).pow(2) for t in (1, 2)]
+    expected = 2.0 * g.pow(2).mean() + 0.5 * torch.stack(steps).mean()
+    torch.testing.assert_close(activation_penalty(g, raw, 2.0, 0.5), expected)
+    torch.testing.assert_close(activation_penalty(g[:1], raw[:1], 2.0, 0.5), 2.0 * g[:1].pow(2).mean())
+
+
+@pytest.mark.skipif(not kernel.is_available(torch.device(DEVICE)), reason="Triton is not there")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_the_kernel_equals_the_reference_in_value_and_gradients(dtype):
+    """In half precision both round the same float32 gradients once."""
+    whole = torch.randn(6, 8, 40, device=DEVICE).to(dtype)
+    results = []
+    for function in (kernel.activation_penalty, reference):
+        leaf = whole.clone().requires_grad_()
+        raw = leaf[:, :5, :37]  # a view, as the padded LSTM's output is
+        g = raw * 1.5
+        value = function(g, raw, 2.0, 0.7)
+        grads = torch.autograd.grad(value * 100, (g, leaf))
+        results.append([value, *grads])
+    for ours, expected in zip(*results, strict=True):
+        torch.testing.assert_close(ours, expected)

@@ -1,0 +1,50 @@
+import pytest
+import torch
+import torch.nn.functional as F
+
+from highrank.ops.linear import aligned_linear, padded_linear
+from highrank.ops.pad import cut, kernel, pad, reference
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def test_pad_and_cut_are_linear_and_undo_each_other():
+    x = torch.randn(3, 5, 7, dtype=torch.float64, requires_grad=True)
+    padded = pad(x, (3, 8, 16), torch.float64)
+    assert torch.equal(cut(padded, (3, 5, 7)), x)
+    assert padded.count_nonzero() == x.count_nonzero()
+    assert torch.autograd.gradcheck(lambda x: pad(x, (3, 8, 16), torch.float64), x)
+    assert torch.autograd.gradcheck(lambda x: cut(x, (2, 3, 4)), x)
+
+
+@pytest.mark.skipif(not kernel.is_available(torch.device(DEVICE)), reason="Triton is not there")
+@pytest.mark.parametrize("shape", [(3, 5, 7), (5, 7)])
+def test_the_kernel_equals_the_reference(shape):
+    x = torch.randn(*shape[:-2], shape[-1], shape[-2], device=DEVICE).transpose(-1, -2)  # not contiguous
+    wide = (*shape[:-2], 8, 16)
+    assert torch.equal(kernel.padded(x, wide, torch.float16), reference(x, wide, torch.float16))
+
+
+@pytest.mark.parametrize(("inputs", "outputs"), [(16, 8), (13, 11)])
+def test_padded_linear_equals_linear_in_values_and_gradients(inputs, outputs):
+    x, w, b = (torch.randn(s, dtype=torch.float64) for s in ((4, 3, inputs), (outputs, inputs), (outputs,)))
+    results = []
+    for function in (F.linear, lambda *tensors: padded_linear(*tensors, torch.float64)):
+        leaves = [t.clone().requires_grad_() for t in (x, w, b)]
+        y = function(*leaves)
+        y.pow(2).sum().backward()
+        results.append([y, *(leaf.grad for leaf in leaves)])
+    for ours, expected in zip(*results, strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_aligned_linear_under_autocast_is_as_exact_as_torch(dtype):
+    x, w, b = (torch.randn(s, device="cuda") for s in ((70, 12, 620), (4500, 620), (4500,)))
+    truth = F.linear(x.double(), w.double(), b.double())
+    with torch.autocast("cuda", dtype):
+        ours, theirs = aligned_linear(x, w, b), F.linear(x, w, b)
+    assert ours.dtype == dtype
+    assert ours.shape == truth.shape
+    assert (ours.double() - truth).norm() <= 2 * (theirs.double() - truth).norm()

@@ -1,0 +1,140 @@
+"""A comparison on paper: the page needs nothing else, odd words stay words, and every form tells the same numbers."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+import torch
+
+from highrank.analysis.compare import compare
+from highrank.analysis.paper_cases import PAPER_CASES
+from highrank.analysis.prediction import Component, Prediction
+from highrank.data.corpus import EOS, Corpus, tokenize
+from highrank.models import LanguageModel
+from highrank.report.comparison import as_json, write
+from highrank.report.comparison.markdown import markdown
+from highrank.report.comparison.page import page
+from highrank.report.comparison.words import previous_rows, probability, speaking, summary
+
+ODD = ["<b>", "a|b", "`", "*", "&amp;", "[x](y)", "$", "_", "'", '"', "</mark>", "é"]
+
+
+def comparison(name="toy", level="word", heads=("mos", "moc"), text=None):
+    generator = torch.Generator().manual_seed(0)
+    text = text or [ODD[i] if i < len(ODD) else EOS for i in torch.randint(14, (900,), generator=generator)] + [EOS]
+    words, splits = tokenize({"train": text[:300], "valid": text, "test": text})
+    corpus = Corpus(name, level, words, splits, "x")
+    torch.manual_seed(1)
+    models = [
+        LanguageModel(len(words), head=head, embed_dim=6, hidden_sizes=(6,), n_components=6).eval() for head in heads
+    ]
+    for p in (p for m in models for p in m.parameters()):
+        p.data.mul_(6)
+    return compare(*models, corpus, n=3, names=("one_<i>", "two"))
+
+
+@pytest.fixture(scope="module")
+def found():
+    return comparison()
+
+
+class Page(HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.text = [], ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def test_the_page_stands_alone(found):
+    text = page(found)
+    assert not re.search(r"https?:|<script|<link|<img|@import|url\(", text)
+    assert "prefers-color-scheme: dark" in text
+    parsed = Page(text)
+    ids = {attrs["id"] for _, attrs in parsed.tags if "id" in attrs}
+    links = {attrs["href"] for tag, attrs in parsed.tags if tag == "a"}
+    assert links == {f"#{key}" for key in ids}
+
+
+def test_words_stay_words_on_the_page(found):
+    parsed = Page(page(found))
+    allowed = {
+        "html", "meta", "title", "style", "main", "h1", "h2", "h3", "p", "span", "nav", "a", "div", "ul", "li", "table",
+        "thead", "tbody", "tr", "th", "td", "svg", "line", "circle", "article", "header", "b", "blockquote", "mark",
+        "ol", "details", "summary",
+    }  # fmt: skip
+    assert {tag for tag, _ in parsed.tags} <= allowed
+    assert not any(tag == "i" for tag, _ in parsed.tags)  # of the run's name
+    assert sum(tag == "mark" for tag, _ in parsed.tags) == len(found.a_ahead) + len(found.b_ahead) == 6
+    for step in (*found.a_ahead, *found.b_ahead):
+        assert " ".join(step.context) in parsed.text
+
+
+def test_both_forms_tell_the_numbers(found):
+    plain = Page(page(found)).text
+    marked = markdown(found).replace("\\", "")
+    for text in (plain, marked):
+        assert summary(found) in text
+        for side in (found.a, found.b):
+            assert f"{side.perplexity:.2f}" in text
+        for group in (*found.by_frequency, *found.by_pair, *previous_rows(found)):
+            assert f"{group.gain:+.4f} ± {group.gain_se:.4f}" in text
+        assert "geometric mean" in text  # MoC's components
+        assert re.search(r"(2 more have|1 more has) \S+ of the weight", text)  # components beyond those shown
+
+
+def test_markdown_tables_keep_their_columns(found):
+    for block in re.findall(r"(?:^\|.*\n)+", markdown(found), flags=re.M):
+        widths = {len(re.findall(r"(?<!\\)\|", line)) for line in block.strip().splitlines()}
+        assert len(widths) == 1, block
+
+
+def test_all_files_are_written(tmp_path, found):
+    files = write(found, tmp_path / "out", {"runs": ["a", "b"]})
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == sorted(f.name for f in files)
+    data = json.loads((tmp_path / "out" / "comparison.json").read_text())
+    assert data == json.loads(json.dumps(as_json(found) | {"runs": ["a", "b"]}))
+    assert data["a"]["perplexity"] == pytest.approx(found.a.perplexity)
+    assert data["a_ahead"][0]["a"]["components"][0]["weight"] == found.a_ahead[0].a.components[0].weight
+    assert "(comparison.png)" in (tmp_path / "out" / "comparison.md").read_text()
+    assert (tmp_path / "out" / "comparison.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (tmp_path / "out" / "comparison.svg").read_text()
+
+
+def test_the_papers_cases_are_shown_or_said_to_be_missing():
+    case = PAPER_CASES[0]
+    found = comparison("penn", heads=("mos", "softmax"), text=[*case.key.split(), case.reference, "x", EOS] * 30)
+    for text in (Page(page(found)).text, markdown(found).replace("\\", "")):
+        assert "Case 1" in text
+        assert "million 0.38, tons 0.24" in text
+        assert len(re.findall("not in this text|Not found in this text", text)) == 5
+        assert "geometric mean" not in text  # no MoC here
+
+
+def test_characters_can_be_seen(tmp_path):
+    found = comparison(level="char", text=[*"ab c b", EOS] * 60)
+    assert "␣" in page(found)
+    write(found, tmp_path, {})
+
+
+@pytest.mark.parametrize(("p", "text"), [(0.384, "0.38"), (0.0096, "0.01"), (0.0041, "0.004"), (2.2e-5, "2e-05")])
+def test_probabilities(p, text):
+    assert probability(p) == text
+
+
+def test_the_component_that_did_it_is_shown_however_light():
+    components = [Component(k, w, 0.1, share, []) for k, w, share in [(3, 0.5, 0.1), (1, 0.3, 0.1), (2, 0.1, 0.0)]]
+    components += [Component(4, 0.05, 0.1, 0.0, []), Component(5, 0.03, 0.1, 0.1, []), Component(6, 0.02, 0.9, 0.7, [])]
+    shown, rest = speaking(Prediction(1.0, 0.4, 1, [], components))
+    assert [c.index for c in shown] == [3, 1, 2, 4, 6]
+    assert rest == "1 more has 0.03 of the weight"
+    shown, rest = speaking(
+        Prediction(1.0, 0.4, 1, [], [Component(1, 0.6, 0.1, None, []), Component(2, 0.4, 0.1, None, [])])
+    )
+    assert (len(shown), rest) == (2, "")
