@@ -26,8 +26,8 @@ from highrank.training.provenance import provenance
 from highrank.training.record import summarize
 from highrank.training.run import Run
 
-# Averaging from the fifth epoch on, by finetuning, so that a short run has both kinds of epochs.
-SETTINGS = ["train.max_epochs=4", "train.finetunes=1", "train.finetune_max_epochs=1000"]
+# Averaging from the fifth epoch on, by finetuning, so that a short run of pydoc-mos has both kinds of epochs.
+SHORT = ["train.max_epochs=4", "train.finetunes=1", "train.finetune_max_epochs=1000"]
 
 
 def cut_and_uncut(recipe: Recipe, corpus: Corpus, arguments: argparse.Namespace, folder: Path) -> list[dict]:
@@ -38,33 +38,33 @@ def cut_and_uncut(recipe: Recipe, corpus: Corpus, arguments: argparse.Namespace,
         _go_on(recipe, corpus, whole, device, cut, resume=i > 0)
         dtype = getattr(torch, arguments.dtype)
         export_run(whole, folder / f"export-{cut}", dtype, 15 * 10**6, arguments.averages_only)
-    uncut = _go_on(recipe, corpus, whole, device, arguments.epochs)
+    uncut = summarize(whole, corpus, device, _go_on(recipe, corpus, whole, device, arguments.epochs), batch_size=10)
     rows = []
     for cut in arguments.cut:
         copy = Run(folder / f"copy-{cut}")
         import_run(folder / f"export-{cut}", copy)
-        ended = _go_on(recipe, corpus, copy, device, arguments.epochs)
+        ended = summarize(copy, corpus, device, _go_on(recipe, corpus, copy, device, arguments.epochs), batch_size=10)
         row = {"recipe": recipe.name, "settings": " ".join(arguments.set), "dtype": arguments.dtype,
                "averages_only": arguments.averages_only, "seed": recipe.train.seed, "epochs": arguments.epochs,
                "cut": cut, "averaged_from": uncut["averaged_from"]}  # fmt: skip
         for name, summary in (("uncut", uncut), ("cut", ended)):
             row |= {f"{name}_valid_ppl": summary["valid_ppl"], f"{name}_test_ppl": summary["test_ppl"]}
         row["lost"] = math.log(row["cut_test_ppl"] / row["uncut_test_ppl"])  # nats a token, on test
-        rows.append(row | provenance(device))
+        rows.append(row)
     return rows
 
 
-def _go_on(recipe: Recipe, corpus: Corpus, run: Run, device: torch.device, epochs: int, resume: bool = True) -> dict:
+def _go_on(recipe: Recipe, corpus: Corpus, run: Run, device: torch.device, epochs: int, resume: bool = True) -> str:
+    """Train to an epoch; on resume the precision is the one that the run was started with."""
     if resume:
         recipe = replace(recipe, train=run.recipe().train)
-    outcome = train(recipe, corpus, run, device, resume=resume, max_epochs=epochs)
-    return summarize(run, corpus, device, outcome, batch_size=10)
+    return train(recipe, corpus, run, device, resume=resume, max_epochs=epochs)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recipe", default="pydoc-mos")
-    parser.add_argument("--set", nargs="+", default=SETTINGS, metavar="KEY=VALUE")
+    parser.add_argument("--set", nargs="+", metavar="KEY=VALUE")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--cut", type=int, nargs="+", default=[2, 6], help="Epochs, in order.")
@@ -74,15 +74,18 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--csv", type=Path, default=Path("cut_run.csv"))
     arguments = parser.parse_args()
+    if arguments.set is None:
+        arguments.set = SHORT if arguments.recipe == "pydoc-mos" else []
     chosen = get_recipe(arguments.recipe)
     corpus = load_corpus(chosen.data.corpus, arguments.data_dir, chosen.data.level)
     print(f"{'seed':>6} {'cut':>4} {'uncut valid / test':>20} {'cut valid / test':>20} {'lost, nats':>11}")
     record = Record(arguments.csv)
     rows = record.rows
+    begun = provenance(torch.device(arguments.device))
     for seed in arguments.seeds:
         recipe = override(chosen, [*arguments.set, f"train.seed={seed}"])
         with tempfile.TemporaryDirectory() as folder:
-            new = cut_and_uncut(recipe, corpus, arguments, Path(folder))
+            new = [row | begun for row in cut_and_uncut(recipe, corpus, arguments, Path(folder))]
         for row in new:
             record.add(row)
             uncut, cut = (f"{row[f'{n}_valid_ppl']:.3f} / {row[f'{n}_test_ppl']:.3f}" for n in ("uncut", "cut"))

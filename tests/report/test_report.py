@@ -148,7 +148,7 @@ def analysis(split, rank, recipe="ptb-mos", k=15, **changes):
              "epochs": 3, "valid_ppl": 60.0, "test_ppl": 58.0, "rank": rank, "projected": None,
              "spectrum": {"values": [2.0, 1.0, 0.1], "index": [1, 2, 9]},
              "kld": {"mean": 5.2, "standard_error": 0.01, "contexts": 100}, **changes}  # fmt: skip
-    return {"kind": "analysis", "split": split, "tokens": 100, "vocabulary": 10_000, "models": [model],
+    return {"kind": "analysis", "split": split, "tokens": 20_000, "vocabulary": 10_000, "models": [model],
             "provenance": {"commit": "abc", "machine": "NVIDIA H200"}}  # fmt: skip
 
 
@@ -163,6 +163,10 @@ def test_analyses_fill_their_tables(tmp_path):
     }
     for name, data in found.items():
         (tmp_path / "analysis" / f"{name}.json").write_text(json.dumps(data))
+    part = analysis("test", 999, valid_ppl=50.0) | {"tokens": 999}  # of the best model, but the rows bound its rank
+    elsewhere = analysis(None, 100, recipe=None)  # a model without a recipe, on a text without splits
+    for name, data in {"g": part, "h": elsewhere}.items():
+        (tmp_path / "analysis" / f"{name}.json").write_text(json.dumps(data))
     (tmp_path / "analysis" / "note.json").write_text('{"kind": "something else"}')
     rank = numbers(tmp_path, "rank")
     assert (rank["MoS", "test", None]["ours"], rank["MoS", "test", None]["paper"]) == (9970, 9981)
@@ -171,6 +175,10 @@ def test_analyses_fill_their_tables(tmp_path):
     assert rank["MoC", "test", None]["ours"] is None
     assert numbers(tmp_path, "components")["5", "rank", None]["ours"] == 8000
     assert "≥ 8,000" in sections(build(tmp_path))["components"]  # projected: a lower bound
+    (tmp_path / "analysis" / "a.json").unlink()
+    (tmp_path / "analysis" / "b.json").unlink()
+    assert "≥ 999" in sections(build(tmp_path))["rank"]
+    (tmp_path / "analysis" / "a.json").write_text(json.dumps(found["a"]))
     kld = numbers(tmp_path, "kld")
     assert (kld["MoS", "test", None]["ours"], kld["MoS", "test", None]["source"]) == (5.2, "table 11")
     assert kld["Softmax", "test", None]["ours"] is None

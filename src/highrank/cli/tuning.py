@@ -1,5 +1,6 @@
 """How a search for settings is shown: a line a point while it runs, and a table of all of them at the end."""
 
+import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ def say_point(settings: "DynamicSettings", nll: float, count: int) -> None:
 
 def show_points(tuned: "Tuned[Any]") -> None:
     """Best first. The cache tries hundreds: a row for each window and theta, with the best of their lambdas."""
-    names = [name for name in NAMES if hasattr(tuned.best, name)]
+    names = _knobs(tuned.best)
     table = Table(*(NAMES[name] for name in names), "valid perplexity")
     seen = set()
     for settings, nll in tuned.points:
@@ -34,7 +35,12 @@ def show_points(tuned: "Tuned[Any]") -> None:
 
 
 def _line(settings: Any) -> str:
-    return ", ".join(f"{text} {getattr(settings, name):g}" for name, text in NAMES.items() if hasattr(settings, name))
+    return ", ".join(f"{NAMES[name]} {getattr(settings, name):g}" for name in _knobs(settings))
+
+
+def _knobs(settings: Any) -> list[str]:
+    """What is searched, in the order of the settings."""
+    return [field.name for field in dataclasses.fields(settings) if field.name in NAMES]
 
 
 def _ppl(nll: float) -> str:

@@ -43,9 +43,7 @@ def components(records: list[Record], analyses: list[Analysis]) -> Table:
         valid = (record.data["valid_ppl"],) if record else None
         ranked = Cell((printed.rank,), source=source) if printed else Cell()
         if rank:
-            ranked = Cell(
-                ranked.paper, (rank.model["rank"],), of_analysis(rank), source, least=bool(rank.model.get("projected"))
-            )
+            ranked = Cell(ranked.paper, (rank.model["rank"],), of_analysis(rank), source, least=rank.at_least)
         cells = (Cell((printed.test,) if printed else None, test, where, source), Cell(None, valid, where), ranked)
         rows.append(Row(str(k), cells))
     columns = (Column("test"), Column("valid", paper=False), Column("rank", digits=0, less_is_better=False))
@@ -64,9 +62,9 @@ def _ranks(analyses: list[Analysis]) -> dict[int, Analysis]:
     return found
 
 
-def quality(one: Analysis) -> tuple[bool, float]:
-    """Sorts the better analysis first: of the test set, of the better model."""
-    return one.split != "test", one.model.get("valid_ppl") or float("inf")
+def quality(one: Analysis) -> tuple[bool, bool, float]:
+    """Sorts the better analysis first: not a bound alone, of the test set, of the better model."""
+    return one.at_least, one.split != "test", one.model.get("valid_ppl") or float("inf")
 
 
 def of_analysis(one: Analysis) -> Origin:

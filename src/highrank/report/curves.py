@@ -98,7 +98,7 @@ def _spectrum(analyses: list[Analysis]) -> tuple[str, Figure] | None:
     for name, one in chosen.items():
         spectrum = one.model["spectrum"]
         largest = spectrum["values"][0]
-        label = f"{name}: rank {'at least ' if one.model.get('projected') else ''}{one.model['rank']:,}"
+        label = f"{name}: rank {'at least ' if one.at_least else ''}{one.model['rank']:,}"
         axis.plot(spectrum["index"], [v / largest for v in spectrum["values"]], color=_colour(name), label=label)
     axis.set(xscale="log", yscale="log", xlabel="index", ylabel="singular value / largest")
     axis.legend(fontsize=9)

@@ -58,6 +58,6 @@ def _cells(
             else:
                 ours = value(one.model)
                 assert ours is not None
-                least = bool(one.model.get("projected")) and source == "table 6"
+                least = one.at_least and source == "table 6"
                 cells[name, split] = Cell(number, (ours,), of_analysis(one), source, least=least)
     return cells

@@ -17,7 +17,7 @@ TABLES = {
     11: "expected pairwise divergence",
     12: "characters of text8",
     13: "training time over the softmax's",
-    14: "predictions side by side",
+    14: "predictions side by side (`highrank compare` shows them)",
 }
 
 

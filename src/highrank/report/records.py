@@ -87,6 +87,12 @@ class Analysis:
     def path(self) -> str:
         return f"analysis/{self.file}"
 
+    @property
+    def at_least(self) -> bool:
+        """Whether the rank is a lower bound: seen through a projection, or in fewer rows than a mixture could fill."""
+        few = self.model["head"] == "mos" and self.model["tokens"] < self.model["vocabulary"]
+        return bool(self.model.get("projected")) or few
+
 
 def load_analyses(results: Path) -> list[Analysis]:
     found = []
@@ -96,11 +102,13 @@ def load_analyses(results: Path) -> list[Analysis]:
             continue
         name = path.relative_to(results / "analysis").as_posix()
         try:
-            split, tokens, provenance = data["split"], data["tokens"], data["provenance"]
-            models = [{**model, "tokens": tokens} for model in data["models"]]
+            split, provenance = data["split"], data["provenance"]
+            size = {"tokens": data["tokens"], "vocabulary": data["vocabulary"]}
+            models = [{**model, **size} for model in data["models"]]
         except (KeyError, TypeError) as error:
             raise UserError(f"{path} is not an analysis that this version of highrank wrote ({error}).") from None
-        found += [Analysis(name, split, model, provenance) for model in models if {"recipe", "rank"} <= model.keys()]
+        # A model from elsewhere has no recipe, and no cell in the paper.
+        found += [Analysis(name, split, model, provenance) for model in models if model.get("recipe")]
     return found
 
 
