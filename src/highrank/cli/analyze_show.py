@@ -75,19 +75,12 @@ def notes(record: Record) -> str:
         lines += [reading(record, first), ""]
     lines.append(
         f"Rank: singular values above round-off (Press et al.); no matrix of this shape exceeds {full:,}, "
-<<<<<<< HEAD
-        "a Softmax or MoC not D + 2.",
-        "Effective: so many singular values of one size have the same entropy. Perplexity (ppl): of these tokens.",
-    ]
-    if record["tokens"] < record["vocabulary"]:
-=======
         "a Softmax or MoC not D + 2."
     )
     lines.append(
         "Effective: as many equal singular values would have the same entropy. ppl: perplexity of these tokens."
     )
     if any(model["rank_bound"] == record["tokens"] < record["vocabulary"] for model in record["models"]):
->>>>>>> h-analyze
         lines.append(
             f"With fewer tokens than words ({record['vocabulary']:,}) it is the tokens that limit the rank: "
             "take more to see its full height."
