@@ -145,7 +145,7 @@ def test_the_table_over_k_compares_equal_epochs(tmp_path):
 
 def analysis(split, rank, recipe="ptb-mos", k=15, **changes):
     model = {"name": "x", "run": "x", "recipe": recipe, "head": "mos", "n_components": k, "embed_dim": 280,
-             "epochs": 3, "valid_ppl": 60.0, "test_ppl": 58.0, "rank": rank, "projected": None,
+             "epochs": 3, "valid_ppl": 60.0, "test_ppl": 58.0, "effective_rank": 50.0, "rank": rank, "projected": None,
              "spectrum": {"values": [2.0, 1.0, 0.1], "index": [1, 2, 9]},
              "kld": {"mean": 5.2, "standard_error": 0.01, "contexts": 100}, **changes}  # fmt: skip
     return {"kind": "analysis", "split": split, "tokens": 20_000, "vocabulary": 10_000, "models": [model],

@@ -32,7 +32,8 @@ def study(records: list[Record]) -> dict[int, Record]:
 
 def components(records: list[Record], analyses: list[Analysis]) -> Table:
     found = study(records)
-    ranks = _ranks(analyses)
+    epochs = next((record.data["epochs"] for record in found.values()), None)
+    ranks = of_components(analyses, epochs)
     rows = []
     for k in sorted({*ASKED, *found, *ranks}):
         printed = paper.COMPONENTS.get(k)
@@ -44,27 +45,33 @@ def components(records: list[Record], analyses: list[Analysis]) -> Table:
         ranked = Cell((printed.rank,), source=source) if printed else Cell()
         if rank:
             ranked = Cell(ranked.paper, (rank.model["rank"],), of_analysis(rank), source, least=rank.at_least)
-        cells = (Cell((printed.test,) if printed else None, test, where, source), Cell(None, valid, where), ranked)
-        rows.append(Row(str(k), cells))
-    columns = (Column("test"), Column("valid", paper=False), Column("rank", digits=0, less_is_better=False))
-    epochs = next((record.data["epochs"] for record in found.values()), None)
+        effective = Cell(None, (rank.model["effective_rank"],), of_analysis(rank)) if rank else Cell()
+        tested = Cell((printed.test,) if printed else None, test, where, source)
+        rows.append(Row(str(k), (tested, Cell(None, valid, where), ranked, effective)))
+    columns = (
+        Column("test"),
+        Column("valid", paper=False),
+        Column("rank", digits=0, less_is_better=False),
+        Column("effective rank", digits=1, paper=False, less_is_better=False),
+    )
     about = "Runs of `ptb-mos` that differ in K alone. "
-    about += f"Ours after {epochs} epochs each, the paper's after whole schedules." if epochs else ""
+    about += f"Ours after {epochs} epochs each, the paper's after whole schedules. " if epochs else ""
+    about += "Effective rank: how many singular values of one size would have the same entropy."
     return Table("components", "The number of softmaxes", about, "K", columns, rows, tables=(7,))
 
 
-def _ranks(analyses: list[Analysis]) -> dict[int, Analysis]:
-    """K -> analysis of ptb-mos, on test where there is one; of several of them, the model with the best perplexity."""
+def of_components(analyses: list[Analysis], epochs: int | None) -> dict[int, Analysis]:
+    """K -> analysis of ptb-mos: the best there is, but one of a model of so many epochs before all others."""
     found: dict[int, Analysis] = {}
-    for one in sorted(analyses, key=quality, reverse=True):
+    for one in sorted(analyses, key=lambda a: (a.model.get("epochs") != epochs, quality(a)), reverse=True):
         if one.model["recipe"] == "ptb-mos" and one.model.get("n_components"):
             found[one.model["n_components"]] = one
     return found
 
 
-def quality(one: Analysis) -> tuple[bool, bool, float]:
-    """Sorts the better analysis first: not a bound alone, of the test set, of the better model."""
-    return one.at_least, one.split != "test", one.model.get("valid_ppl") or float("inf")
+def quality(one: Analysis) -> tuple[bool, bool, int]:
+    """Sorts the better analysis first: not a bound alone, of the test set, of the model that was trained longest."""
+    return one.at_least, one.split != "test", -(one.model.get("epochs") or 0)
 
 
 def of_analysis(one: Analysis) -> Origin:

@@ -10,7 +10,7 @@ from typing import Any
 
 from highrank.recipes import RECIPES
 from highrank.report import paper
-from highrank.report.components import ASKED, quality, study
+from highrank.report.components import ASKED, of_components, quality, study
 from highrank.report.records import Analysis, Record
 
 # Okabe and Ito's palette, told apart by every kind of colour vision; dashes tell apart the runs of one head.
@@ -62,8 +62,8 @@ def _learning(prefix: str, records: list[Record]) -> tuple[str, Figure] | None:
 
 def _components(records: list[Record], analyses: list[Analysis]) -> tuple[str, Figure] | None:
     found = study(records)
-    ranks = {a.model["n_components"]: a.model["rank"] for a in sorted(analyses, key=quality, reverse=True)
-             if a.model["recipe"] == "ptb-mos" and a.model.get("n_components")}  # fmt: skip
+    trained = next((record.data["epochs"] for record in found.values()), None)
+    ranks = {k: one.model["rank"] for k, one in of_components(analyses, trained).items()}
     if len(found) < 2 and len(ranks) < 2:
         return None
     figure, axes = _panels(2)
