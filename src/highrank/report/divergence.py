@@ -59,5 +59,6 @@ def _cells(
                 ours = value(one.model)
                 assert ours is not None
                 least = one.at_least and source == "table 6"
-                cells[name, split] = Cell(number, (ours,), of_analysis(one), source, least=least)
+                error = one.model["kld"]["standard_error"] if source == "table 11" else None
+                cells[name, split] = Cell(number, (ours,), of_analysis(one), source, least=least, error=error)
     return cells

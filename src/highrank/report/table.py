@@ -44,6 +44,7 @@ class Cell:
     source: str = ""  # of the paper's numbers
     applies: bool = True  # False: neither the paper nor we have such a cell
     least: bool = False  # ours is a lower bound
+    error: float | None = None  # standard error of ours, where it is one number
     paper_digits: int | None = None  # where the paper prints fewer than the column
 
 
@@ -86,7 +87,8 @@ def ours(cell: Cell, column: Column) -> str:
     """Ours in the same form, or why there are none."""
     if cell.ours is None:
         return NOT_RUN if cell.applies else "-"
-    return ("≥ " if cell.least else "") + _numbers(cell.ours, column.digits, column.unit)
+    error = "" if cell.error is None else f" ± {cell.error:.{column.digits}f}"
+    return ("≥ " if cell.least else "") + _numbers(cell.ours, column.digits, column.unit) + error
 
 
 def as_good(cell: Cell, column: Column) -> bool:
@@ -130,6 +132,7 @@ def flat(table: Table) -> list[dict[str, Any]]:
             "paper": cell.paper[i] if cell.paper else None,
             "source": cell.source or None,
             "ours": cell.ours[i] if cell.ours else None,
+            "error": cell.error,
             **_origin(cell.origin),
         }
         for row in table.rows
