@@ -187,27 +187,22 @@ def test_analyses_fill_their_tables(tmp_path):
         build(tmp_path)
 
 
-HEAD = "recipe,settings,how,batch,K,median_ms,tokens_per_second,slowdown,paper_column,commit,machine\n"
+HEAD = "recipe,settings,how,batch,bptt,K,median_ms,tokens_per_second,slowdown,paper_column,commit,machine\n"
 
 
 def test_slowdowns_come_from_the_benchmark(tmp_path):
     (tmp_path / "benchmarks").mkdir()
     csv = tmp_path / "benchmarks" / "step_h200.csv"
-    csv.write_text(HEAD + 'ptb-softmax,train.batch_size=12,"mixed, graphs",12,1,4.0,210,1.0,PTB/bs,abc,NVIDIA H200\n'
-                   'ptb-mos,,"mixed, graphs",12,15,3.0,280,0.75,PTB/bs,abc,NVIDIA H200\n'
-                   'ptb-mos,,"float32, eager",12,15,30.0,28,7.5,PTB/bs,abc,NVIDIA H200\n'
-                   'ptb-mos-5,model.n_components=5,"mixed, graphs",12,5,,,,PTB/bs,abc,NVIDIA H200\n')  # fmt: skip
+    csv.write_text(HEAD + 'ptb-softmax,train.batch_size=12,"mixed, graphs",12,70,1,4.0,210,1.0,PTB/bs,abc,NVIDIA H200\n'
+                   'ptb-mos,,"mixed, graphs",12,70,15,3.0,280,0.75,PTB/bs,abc,NVIDIA H200\n'
+                   'ptb-mos,,"float32, eager",12,70,15,30.0,28,7.5,PTB/bs,abc,NVIDIA H200\n'
+                   'ptb-mos-5,model.n_components=5,"mixed, graphs",12,70,5,,,,PTB/bs,abc,NVIDIA H200\n')  # fmt: skip
     cells = numbers(tmp_path, "time")
     entry = cells["MoS-15", "PTB/bs", None]
     assert (entry["ours"], entry["paper"], entry["source"], entry["commit"]) == (0.75, 1.9, "table 13", "abc")
     assert cells["MoS-5", "PTB/bs", None]["ours"] is None  # it was skipped
     assert ("MoS-5", "PTB/best-1", None) not in cells  # the paper has no such cell either
-    # An early file has neither K, slowdown nor the paper's column: they follow from the recipe and the batch size.
-    csv.write_text("recipe,settings,how,batch,median_ms,tokens_per_second,commit,machine\n"
-                   'ptb-softmax,train.batch_size=12,"mixed, graphs",12,4.0,210,abc,NVIDIA H200\n'
-                   'ptb-mos,,"mixed, graphs",12,3.0,280,abc,NVIDIA H200\n')  # fmt: skip
-    assert numbers(tmp_path, "time")["MoS-15", "PTB/bs", None]["ours"] == 0.75
-    assert "| `ptb-mos` | 12 | 3.00 | 280 | 0.75x | 1.9x |" in sections(build(tmp_path))["cost"]
+    assert "| `ptb-mos` | 12 x 70 | 3.00 | 280 | 0.75x | 1.9x |" in sections(build(tmp_path))["cost"]
     csv.write_text("a,b\n1,2\n")
     with pytest.raises(UserError, match="is not a benchmark's CSV"):
         build(tmp_path)

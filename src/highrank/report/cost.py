@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from highrank.recipes import get_recipe, override
 from highrank.report import paper
 from highrank.report.records import load_csv
 from highrank.report.table import NOT_RUN, Cell, Column, Origin, Row, Table
@@ -45,8 +44,8 @@ def _gpu_loss(results: Path) -> list[str]:
         next(f"N={r['N']} K={r['K']} D={r['D']} V={int(r['V']):,}" for r in rows if r["size"] == s) for s in sizes
     ]
     lines = [
-        f"\nThe same on one {rows[0]['machine']} ({rows[0]['dtype']}): ms launched one by one / in a CUDA graph, and extra "
-        "memory; peers were launched one by one only:\n",
+        f"\nThe same on one {rows[0]['machine']} ({rows[0]['dtype']}): ms launched one by one / in a CUDA graph, and "
+        "extra memory; peers were launched one by one only:\n",
         f"| implementation | {' | '.join(shapes)} |\n|---" + "|---" * len(sizes) + "|",
     ]
     for name in dict.fromkeys(r["implementation"] for r in rows):
@@ -100,10 +99,10 @@ def slowdown(results: Path) -> Table:
     """Table 13: training time over the softmax's, on one GPU."""
     measured = {}
     for row in load_csv(results, "step_h200.csv"):
-        if row["how"] == FAST and (place := _place(row)) and (over := _over(row, results)) is not None:
+        if row["how"] == FAST and (place := _place(row)) and row["slowdown"]:
             machine = row["machine"].removeprefix("NVIDIA ")
             origin = Origin("benchmarks/step_h200.csv", row["commit"], machine, about=row["settings"])
-            measured[place] = Cell(None, (over,), origin)
+            measured[place] = Cell(None, (float(row["slowdown"]),), origin)
     rows = []
     for k, printed in paper.SLOWDOWN.items():
         cells = []
@@ -123,19 +122,4 @@ def slowdown(results: Path) -> Table:
 
 def _place(row: dict[str, str]) -> tuple[int, str] | None:
     """The row and column of the paper's table that a benchmark's row stands for."""
-    if row.get("paper_column") and "mos" in row["recipe"]:
-        return int(row["K"]), row["paper_column"]
-    if row["recipe"] not in ("ptb-mos", "wt2-mos") or "paper_column" in row:
-        return None
-    recipe = override(get_recipe(row["recipe"]), row["settings"].split())  # an early CSV, without that column
-    return recipe.model.n_components, f"{row['recipe'][:3].upper()}/bs"
-
-
-def _over(row: dict[str, str], results: Path) -> float | None:
-    if row.get("slowdown"):
-        return float(row["slowdown"])
-    for other in load_csv(results, "step_h200.csv"):
-        same = other["how"] == row["how"] and other["batch"] == row["batch"]
-        if same and other["recipe"] == f"{row['recipe'][:3]}-softmax":
-            return float(other["tokens_per_second"]) / float(row["tokens_per_second"])
-    return None
+    return (int(row["K"]), row["paper_column"]) if row["paper_column"] and "mos" in row["recipe"] else None
