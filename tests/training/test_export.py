@@ -13,7 +13,7 @@ from highrank.evaluation.perplexity import evaluate
 from highrank.training import checkpoint as checkpoints
 from highrank.training.export import _shards, export_run, import_run
 from highrank.training.loop import train
-from highrank.training.run import Run
+from highrank.training.run import Run, run_corpus
 
 LONG = changed(nonmono=1, max_epochs=6)
 
@@ -99,3 +99,20 @@ def test_mistakes(run, tmp_path):
     with pytest.raises(UserError, match=r"lacks tensor head\.bias"):
         import_run(tmp_path / "export", Run(tmp_path / "new"))
     assert not (tmp_path / "new").exists()
+
+
+def test_a_run_whose_data_folder_is_not_here_looks_where_any_other_would(run, toy_corpus, tmp_path, monkeypatch):
+    """A run carried to another machine remembers a folder of the old one."""
+    asked = []
+
+    def found(name, data_dir, level):
+        asked.append(data_dir)
+        return toy_corpus
+
+    monkeypatch.setattr("highrank.training.run.load_corpus", found)
+    info = run.folder / "run.json"
+    for folder in (tmp_path / "gone", tmp_path):
+        info.write_text(json.dumps(json.loads(info.read_text()) | {"data_dir": str(folder)}))
+        run_corpus(run.folder, None)
+    run_corpus(run.folder, tmp_path / "told")
+    assert asked == [None, tmp_path, tmp_path / "told"]

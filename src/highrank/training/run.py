@@ -161,7 +161,9 @@ def run_corpus(folder: Path, data_dir: Path | None) -> Corpus:
     """The corpus a run was trained on, found again and checked to be the same."""
     run = Run(folder)
     info = run.info()
-    data_dir = data_dir or (Path(info["data_dir"]) if info.get("data_dir") else None)
+    stored = info.get("data_dir")
+    if data_dir is None and stored and Path(stored).is_dir():  # not so on the machine a run was carried to
+        data_dir = Path(stored)
     spec = run.recipe().data
     corpus = load_corpus(spec.corpus, data_dir, spec.level)
     if corpus.fingerprint != info.get("corpus_fingerprint"):
