@@ -7,7 +7,7 @@ quickstart:
 
 test:
 	@./setup.sh dev
-	@.venv/bin/python -m pytest
+	@OMP_NUM_THREADS=1 .venv/bin/python -m pytest -n auto --maxprocesses 8
 
 check:
 	@./setup.sh dev
