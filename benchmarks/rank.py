@@ -8,22 +8,21 @@ Neither time nor memory depends on the weights. Peak memory is the GPU's, or thi
 """
 
 import argparse
-import csv
 from pathlib import Path
 
 import torch
 
 import highrank
 from highrank.analysis import analyze, carrying_state, rank
-from highrank.files import replacing
+from highrank.bench.record import Record, origin
 from highrank.recipes import get_recipe
-from highrank.training.provenance import provenance
 from highrank.training.run import build_model, run_corpus
 
 TOKENS, VOCABULARY = 82_430, 10_000
 
 
 def measure(name: str, model: torch.nn.Module, ids: torch.Tensor, driver: str, device: torch.device) -> dict:
+    source = origin(device)
     rank.SVD_DRIVER = driver
     seen = [0.0]
 
@@ -39,7 +38,7 @@ def measure(name: str, model: torch.nn.Module, ids: torch.Tensor, driver: str, d
             "tokens": result.tokens, "vocabulary": result.vocabulary, "rank": result.rank,
             **{f"{stage}_s": round(seconds, 2) for stage, seconds in result.seconds.items()},
             "total_s": round(sum(result.seconds.values()), 2), "peak_gib": round((result.peak_bytes or 0) / 2**30, 3),
-            **provenance(device)}  # fmt: skip
+            **source}  # fmt: skip
 
 
 def main() -> None:
@@ -50,26 +49,21 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=TOKENS)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--driver", default=rank.SVD_DRIVER, choices=["gesvd", "gesvdj", "gesvda"])
-    parser.add_argument("--csv", type=Path)
+    parser.add_argument("--csv", type=Path, default=Path("rank.csv"))
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
-    rows = []
+    record = Record(arguments.csv)
     for run in arguments.runs:
         ids = run_corpus(run, arguments.data_dir).splits["test"][: arguments.tokens]
-        rows.append(measure(run.name, highrank.load(run).model, ids, arguments.driver, device))
-        print(rows[-1], flush=True)
+        record.add(measure(run.name, highrank.load(run).model, ids, arguments.driver, device))
+        print(record.rows[-1], flush=True)
     for recipe in [] if arguments.runs else arguments.recipe or ["ptb-softmax", "ptb-mos"]:
         torch.manual_seed(0)
         model = build_model(get_recipe(recipe), VOCABULARY)
         ids = torch.randint(VOCABULARY, (arguments.tokens,))
-        rows.append(measure(f"{recipe}, random weights", model, ids, arguments.driver, device))
-        print(rows[-1], flush=True)
-    if arguments.csv:
-        with replacing(arguments.csv) as temporary, open(temporary, "w", newline="") as file:
-            writer = csv.DictWriter(file, rows[0])
-            writer.writeheader()
-            writer.writerows(rows)
-        print(f"written to {arguments.csv}")
+        record.add(measure(f"{recipe}, random weights", model, ids, arguments.driver, device))
+        print(record.rows[-1], flush=True)
+    print(f"Written to {arguments.csv}")
 
 
 if __name__ == "__main__":

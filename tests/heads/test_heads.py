@@ -145,3 +145,18 @@ def test_mistakes_are_named():
         make("softmax")[0].nll(torch.randn(4, 12), torch.zeros(4, dtype=torch.long))
     with pytest.raises(ValueError, match="leading shape"):
         make("mos")[0].nll(torch.randn(4, IN), torch.zeros(5, dtype=torch.long))
+
+
+@pytest.mark.parametrize("name", ["softmax", "moc", "mos"])
+def test_a_heads_memory_budget_reaches_the_loss(name, monkeypatch):
+    seen = []
+
+    def loss(h, log_pi, weight, bias, targets, *, impl, slab_bytes):
+        seen.append(slab_bytes)
+        return torch.zeros(len(targets))
+
+    monkeypatch.setattr(f"highrank.heads.{name}.mos_nll", loss)
+    kind = {"softmax": SoftmaxHead, "moc": MoCHead, "mos": MoSHead}[name]
+    head = kind(6, 11, slab_bytes=12345) if name == "softmax" else kind(6, 4, 11, 3, slab_bytes=12345)
+    head.nll(torch.randn(5, 6), torch.randint(11, (5,)))
+    assert seen == [12345]

@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from highrank.ops import has_kernels
 from highrank.ops.activation_penalty import activation_penalty, kernel, reference
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -14,7 +15,7 @@ def test_the_reference_is_ar_plus_tar():
     torch.testing.assert_close(activation_penalty(g[:1], raw[:1], 2.0, 0.5), 2.0 * g[:1].pow(2).mean())
 
 
-@pytest.mark.skipif(not kernel.is_available(torch.device(DEVICE)), reason="Triton is not there")
+@pytest.mark.skipif(not has_kernels(torch.device(DEVICE)), reason="Triton is not there")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_the_kernel_equals_the_reference_in_value_and_gradients(dtype):
     """In half precision both round the same float32 gradients once."""
@@ -29,3 +30,15 @@ def test_the_kernel_equals_the_reference_in_value_and_gradients(dtype):
         results.append([value, *grads])
     for ours, expected in zip(*results, strict=True):
         torch.testing.assert_close(ours, expected)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_a_gpu_takes_the_kernel(dtype, monkeypatch):
+    g, raw = (torch.randn(5, 3, 620, device="cuda").to(dtype) for _ in range(2))
+    expected = reference(g, raw, 2.0, 1.0)
+    taken = []
+    whole = kernel.activation_penalty
+    monkeypatch.setattr(kernel, "activation_penalty", lambda *a: taken.append(a) or whole(*a))
+    torch.testing.assert_close(activation_penalty(g, raw, 2.0, 1.0), expected)
+    assert len(taken) == 1

@@ -2,6 +2,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from highrank.ops import has_kernels
 from highrank.ops.linear import aligned_linear, padded_linear
 from highrank.ops.pad import cut, kernel, pad, reference
 
@@ -15,9 +16,11 @@ def test_pad_and_cut_are_linear_and_undo_each_other():
     assert padded.count_nonzero() == x.count_nonzero()
     assert torch.autograd.gradcheck(lambda x: pad(x, (3, 8, 16), torch.float64), x)
     assert torch.autograd.gradcheck(lambda x: cut(x, (2, 3, 4)), x)
+    assert torch.autograd.gradgradcheck(lambda x: pad(x, (3, 8, 16), torch.float64) ** 2, x)
+    assert torch.autograd.gradgradcheck(lambda x: cut(x, (2, 3, 4)) ** 2, x)
 
 
-@pytest.mark.skipif(not kernel.is_available(torch.device(DEVICE)), reason="Triton is not there")
+@pytest.mark.skipif(not has_kernels(torch.device(DEVICE)), reason="Triton is not there")
 @pytest.mark.parametrize("shape", [(3, 5, 7), (5, 7)])
 def test_the_kernel_equals_the_reference(shape):
     x = torch.randn(*shape[:-2], shape[-1], shape[-2], device=DEVICE).transpose(-1, -2)  # not contiguous
@@ -45,6 +48,16 @@ def test_aligned_linear_under_autocast_is_as_exact_as_torch(dtype):
     truth = F.linear(x.double(), w.double(), b.double())
     with torch.autocast("cuda", dtype):
         ours, theirs = aligned_linear(x, w, b), F.linear(x, w, b)
+    grads = []
+    for function in (aligned_linear, F.linear):
+        leaves = [t.clone().requires_grad_() for t in (x, w, b)]
+        with torch.autocast("cuda", dtype):
+            function(*leaves).float().pow(2).mean().backward()
+        grads.append([leaf.grad.double() for leaf in leaves])
+    exact = [t.double().requires_grad_() for t in (x, w, b)]
+    F.linear(*exact).pow(2).mean().backward()
+    for mine, plain, true in zip(*grads, [leaf.grad for leaf in exact], strict=True):
+        assert (mine - true).norm() <= 2 * (plain - true).norm() + 1e-6 * true.norm()
     assert ours.dtype == dtype
     assert ours.shape == truth.shape
     assert (ours.double() - truth).norm() <= 2 * (theirs.double() - truth).norm()

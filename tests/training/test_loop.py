@@ -129,6 +129,23 @@ def test_a_step_penalises_dropped_states_by_alpha_and_the_raw_ones_steps_by_beta
     assert (raw == 0).sum() == 0
 
 
+@pytest.mark.parametrize(("clip", "scale"), [(0.25, 1.0), (0.25, 64.0), (1e9, 64.0), (math.inf, 1.0), (math.inf, 64.0)])
+def test_gradients_leave_with_a_norm_of_at_most_clip(toy_corpus, tmp_path, clip, scale):
+    """Whatever scale they come with; the update is then lr times what is left."""
+    training = Training(override(TOY, [f"train.clip={clip}"]), toy_corpus, Run(tmp_path), CPU)
+    step = training.step
+    step.precision = step.precision._replace(loss_scale=scale)
+    for p in training.model.parameters():
+        p.grad = torch.randn_like(p) * scale
+    true = torch.cat([p.grad.flatten() / scale for p in training.model.parameters()]).norm().item()
+    seen = []
+    training.optimizer.step = lambda lr, shrink, finite: seen.append((shrink.item(), finite.item()))
+    step._apply(torch.tensor(1.0, dtype=torch.float64), step.hidden, 10)
+    (shrink, finite), expected = seen[0], min(1.0, clip / true) / scale
+    assert finite
+    assert shrink == pytest.approx(expected, rel=1e-5)
+
+
 def test_averaging_starts_by_the_rule_and_finetuning_follows(toy_corpus, tmp_path, monkeypatch):
     """Scripted validation losses drive the stages: SGD, averaging, finetuning, the end."""
     script = iter([5, 4, 3, 4.5, 4.6, 2.5, 2.4, 2.6, 2.7, 2.3, 2.2, 2.35, 2.45])

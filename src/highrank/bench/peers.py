@@ -20,8 +20,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from highrank.ops import has_kernels
 from highrank.ops.mos_nll import Impl, mos_nll, reference
-from highrank.training.step import CUDA_SLAB_BYTES
+from highrank.training.step import TRAINING_SLAB_BYTES
 
 Loss = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 RowLoss = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -37,10 +38,6 @@ class Implementation:
     distribution: str = "highrank"  # whose version stands beside the number
     graph: bool = False  # whether it may be captured in a CUDA graph
     bytes_a_logit: int = 0  # of memory, if it builds all N K V of them
-
-    @property
-    def ours(self) -> bool:
-        return self.distribution == "highrank"
 
     @property
     def version(self) -> str | None:
@@ -79,14 +76,11 @@ def implementations(device: torch.device, dtype: torch.dtype, compiled: bool = F
     """All that apply on the device and are installed, ours first."""
     cuda = device.type == "cuda"
     found = [Implementation("highrank, chunked", lambda: _highrank("chunked"), graph=True)]
-    if cuda:
-        from highrank.ops.mos_nll import kernel  # Triton takes a while to import
-
-        if kernel.is_available(device):
-            found.append(Implementation("highrank, triton", lambda: _highrank("triton"), graph=True))
-            # As in training: fewer launches and larger products for more memory.
-            large = f"highrank, triton, {CUDA_SLAB_BYTES >> 20} MiB"
-            found.append(Implementation(large, lambda: _highrank("triton", CUDA_SLAB_BYTES), graph=True))
+    if cuda and has_kernels(device):
+        found.append(Implementation("highrank, triton", lambda: _highrank("triton"), graph=True))
+        # As in training: fewer launches and larger products for more memory.
+        large = f"highrank, triton, {TRAINING_SLAB_BYTES >> 20} MiB"
+        found.append(Implementation(large, lambda: _highrank("triton", TRAINING_SLAB_BYTES), graph=True))
     wide = 12 if dtype == torch.float32 else 16  # bytes: as measured, the logits, their exponentials and gradients
     found.append(Implementation("naive", lambda: naive, "torch", graph=True, bytes_a_logit=wide))
     if compiled:

@@ -14,6 +14,13 @@ from highrank.ops.linear import aligned_linear
 from highrank.ops.mos_nll import Impl
 
 
+class AlignedLinear(nn.Linear):
+    """`nn.Linear` at full speed for sizes that are not round."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return aligned_linear(x, self.weight, self.bias)
+
+
 class MixtureComponents(nn.Module):
     """g -> (log pi, h). The prior has no bias and the latent projection has one, as in the released code.
 
@@ -26,12 +33,12 @@ class MixtureComponents(nn.Module):
             raise ValueError(f"n_components must be at least 1, got {n_components}")
         self.embed_dim, self.n_components, self.dropout = embed_dim, n_components, dropout
         self.prior = nn.Linear(in_features, n_components, bias=False)
-        self.latent = nn.Linear(in_features, n_components * embed_dim)
+        self.latent = AlignedLinear(in_features, n_components * embed_dim)
 
     def forward(self, g: Tensor) -> tuple[Tensor, Tensor]:
         g = in_weight_dtype(g, self.latent.weight)
         log_pi = torch.log_softmax(self.prior(g).to(torch.promote_types(g.dtype, torch.float32)), dim=-1)
-        h = torch.tanh(aligned_linear(g, self.latent.weight, self.latent.bias))
+        h = torch.tanh(self.latent(g))
         if self.training:
             h = variational_dropout(h, self.dropout)
         return log_pi, h.unflatten(-1, (self.n_components, self.embed_dim))

@@ -23,7 +23,9 @@ from highrank.ops.lstm import State
 from highrank.recipes.recipe import PrecisionName, TrainSpec
 from highrank.training.nt_asgd import NTASGD
 
-CUDA_SLAB_BYTES = 512 * 2**20  # of logits in the loss: a GPU that trains a model has them, and large slabs are faster
+TRAINING_SLAB_BYTES = (
+    512 * 2**20
+)  # for the loss on a GPU: who trains a model there has them, and large slabs are faster
 MIXED_LOSS_SCALE = 1024.0  # lifts float16 gradients of a mean over a thousand tokens out of underflow
 
 
@@ -65,8 +67,8 @@ class Step:
     def __init__(self, model: LanguageModel, optimizer: NTASGD, train: TrainSpec, device: torch.device) -> None:
         self.model, self.optimizer, self.train, self.device = model, optimizer, train, device
         self.precision = Precision.of(train.precision, device)
-        if device.type == "cuda":
-            model.head.slab_bytes = CUDA_SLAB_BYTES
+        if device.type == "cuda" and model.head.slab_bytes is None:
+            model.head.slab_bytes = TRAINING_SLAB_BYTES
         micro = train.micro_batch_size or train.batch_size
         # By micro-batch: one tensor for all layers' h and c, side by side, so that a step renews it in a few kernels.
         sizes = [x.shape[1] for state in model.initial_state(1) for x in state]
@@ -143,7 +145,7 @@ class Step:
         norm = torch.nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
         finite = (norm + loss).abs() < math.inf  # false for NaN too
         # Gradients come times `scale` and leave with a norm of at most `clip`: min(1, clip / (norm / scale)) / scale.
-        shrink = train.clip / (norm + 1e-6 * scale).clamp(min=train.clip * scale)
+        shrink = (train.clip / (norm + 1e-6 * scale)).clamp(max=1 / scale)
         self.optimizer.step(self._lr, shrink, finite)
 
         for carried, state in zip(self._carried, states, strict=True):

@@ -8,14 +8,17 @@ Shapes: g and raw (T, B, H): the last layer's output after and before dropout.
 import torch
 from torch import Tensor
 
-from highrank.ops.activation_penalty import kernel
+from highrank.ops import has_kernels
 
 
 def activation_penalty(g: Tensor, raw: Tensor, alpha: float, beta: float) -> Tensor:
     """0-dim, in float32 at least; differentiable in both. Sums run in float32 for half-precision inputs."""
     if not alpha and not beta:
         return g.new_zeros((), dtype=torch.promote_types(g.dtype, torch.float32))
-    if g.is_cuda and g.dtype == raw.dtype != torch.float64 and len(g) > 1 and kernel.is_available(g.device):
+    alike = g.shape == raw.shape and g.dtype == raw.dtype != torch.float64
+    if g.is_cuda and alike and len(g) > 1 and has_kernels(g.device):
+        from highrank.ops.activation_penalty import kernel  # Triton takes a while to import, and may not be there
+
         return kernel.activation_penalty(g, raw, alpha, beta)
     return reference(g, raw, alpha, beta)
 

@@ -22,16 +22,10 @@ except ImportError:
     triton = None
 
 
-def is_available(device: torch.device) -> bool:
-    """Whether the kernels run there: an NVIDIA GPU, or a CPU under TRITON_INTERPRET=1."""
-    if triton is None or device.type not in ("cpu", "cuda"):
-        return False
-    return torch.version.cuda is not None if device.type == "cuda" else not isinstance(_forward, triton.JITFunction)
-
-
 def activation_penalty(g: Tensor, raw: Tensor, alpha: float, beta: float) -> Tensor:
     """(T, B, H) twice, T > 1 -> 0-dim float32."""
-    return _ActivationPenalty.apply(g, raw, alpha / g.numel(), beta / raw[1:].numel())
+    with torch.cuda.device_of(g):
+        return _ActivationPenalty.apply(g, raw, alpha / g.numel(), beta / raw[1:].numel())
 
 
 class _ActivationPenalty(torch.autograd.Function):

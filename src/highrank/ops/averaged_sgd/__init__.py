@@ -22,9 +22,11 @@ def averaged_sgd_(
 ) -> None:
     """Update every parameter, and its average where there are averages."""
     if parameters[0].is_cuda and all(p.dtype == torch.float32 and p.is_contiguous() for p in parameters):
-        from highrank.ops.averaged_sgd import kernel
+        from highrank.ops import has_kernels
 
-        if kernel.is_available():
+        if has_kernels(parameters[0].device):
+            from highrank.ops.averaged_sgd import kernel
+
             kernel.averaged_sgd_(parameters, grads, averages, keep, rate, share, apply)
             return
     reference_(parameters, grads, averages, keep, rate, share, apply)

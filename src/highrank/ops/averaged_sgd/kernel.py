@@ -20,10 +20,7 @@ except ImportError:
     triton = None
 
 BLOCK = 2048
-
-
-def is_available() -> bool:
-    return triton is not None and torch.version.cuda is not None
+TENSORS = 64  # a launch: the size of a kernel's arguments is limited
 
 
 def averaged_sgd_(
@@ -37,12 +34,16 @@ def averaged_sgd_(
 ) -> None:
     # The gradient of a sum over a view may come expanded or transposed; the kernel reads it as it lies.
     grads = [grad.to(torch.float32).contiguous() for grad in grads]
-    sizes = [p.numel() for p in parameters]
-    starts = [0, *itertools.accumulate(triton.cdiv(n, BLOCK) for n in sizes)]  # of each tensor's blocks
-    _jitted[(starts[-1],)](
-        *(tuple(parameters), tuple(grads), tuple(parameters if averages is None else averages)),
-        *(tuple(starts), tuple(sizes), keep, rate, share, apply.view(torch.uint8), averages is not None, BLOCK),
-    )
+    for first in range(0, len(parameters), TENSORS):
+        some = slice(first, first + TENSORS)
+        sizes = tuple(p.numel() for p in parameters[some])
+        starts = (0, *itertools.accumulate(triton.cdiv(n, BLOCK) for n in sizes))  # of each tensor's blocks
+        moved = parameters if averages is None else averages
+        with torch.cuda.device_of(parameters[first]):
+            _jitted[(starts[-1],)](
+                *(tuple(parameters[some]), tuple(grads[some]), tuple(moved[some]), starts, sizes),
+                *(keep, rate, share, apply.view(torch.uint8), averages is not None, BLOCK),
+            )
 
 
 def _averaged_sgd_kernel(

@@ -26,15 +26,6 @@ except ImportError:
 WARPS = 2  # measured on an H200 for the paper's layers: within 15 to 40 % of the traffic's floor; 4 take 15 % longer
 
 
-def is_available(device: torch.device) -> bool:
-    """Whether the kernels run there: an NVIDIA GPU, or a CPU under TRITON_INTERPRET=1."""
-    if triton is None or device.type not in ("cpu", "cuda"):
-        return False
-    if device.type == "cpu":
-        return not isinstance(_pack_kernel, triton.JITFunction)
-    return torch.version.cuda is not None
-
-
 def pack_weights(
     w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor,
     inputs: int, hidden: int, dtype: torch.dtype, seed: Tensor | None, p: float,
@@ -45,11 +36,12 @@ def pack_weights(
     sizes = (rows * inputs, rows * hidden, rows, rows)
     packed_ih, packed_hh, packed_b_ih, packed_b_hh = flat.split(sizes)
     views = packed_ih.view(rows, inputs), packed_hh.view(rows, hidden), packed_b_ih, packed_b_hh
-    _pack_kernel[(rows,)](
-        *(w.contiguous() for w in (w_ih, w_hh, b_ih, b_hh)), *views, seed, 1.0 if seed is None else 1 / (1 - p), p,
-        *(w_ih.shape[1], w_hh.shape[1], inputs, hidden),
-        triton.next_power_of_2(inputs), _quarter(w_hh.shape[1], hidden), num_warps=WARPS,
-    )  # fmt: skip
+    with torch.cuda.device_of(w_hh):
+        _pack_kernel[(rows,)](
+            *(w.contiguous() for w in (w_ih, w_hh, b_ih, b_hh)), *views, seed, _scale(seed, p), p,
+            *(w_ih.shape[1], w_hh.shape[1], inputs, hidden),
+            triton.next_power_of_2(inputs), _quarter(w_hh.shape[1], hidden), num_warps=WARPS,
+        )  # fmt: skip
     return views
 
 
@@ -60,12 +52,18 @@ def unpack_gradients(
     """The gradients of `pack_weights`' inputs from those of its outputs."""
     rows, hidden = shape_hh
     grads = [torch.empty(s, dtype=dtype, device=g_hh.device) for s in (shape_ih, shape_hh, (rows,), (rows,))]
-    _unpack_kernel[(rows,)](
-        *(g.contiguous() for g in (g_ih, g_hh, gb_ih, gb_hh)), *grads, seed, 1.0 if seed is None else 1 / (1 - p), p,
-        *(shape_ih[1], hidden, g_ih.shape[1], g_hh.shape[1]),
-        triton.next_power_of_2(shape_ih[1]), _quarter(hidden, g_hh.shape[1]), num_warps=WARPS,
-    )  # fmt: skip
+    with torch.cuda.device_of(g_hh):
+        _unpack_kernel[(rows,)](
+            *(g.contiguous() for g in (g_ih, g_hh, gb_ih, gb_hh)), *grads, seed, _scale(seed, p), p,
+            *(shape_ih[1], hidden, g_ih.shape[1], g_hh.shape[1]),
+            triton.next_power_of_2(shape_ih[1]), _quarter(hidden, g_hh.shape[1]), num_warps=WARPS,
+        )  # fmt: skip
     return grads[0], grads[1], grads[2], grads[3]
+
+
+def _scale(seed: Tensor | None, p: float) -> float:
+    """What is kept is scaled up, so that its mean stays; at p = 1 nothing is kept."""
+    return 1.0 if seed is None or p == 1 else 1 / (1 - p)
 
 
 def _quarter(hidden: int, wide: int) -> int:

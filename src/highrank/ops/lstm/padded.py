@@ -14,8 +14,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from highrank.ops import HALF
+from highrank.ops import HALF, has_kernels
 from highrank.ops.dropout import weight_dropout
 from highrank.ops.lstm import State, kernel, torch_lstm
 from highrank.ops.pad import cut, pad
@@ -41,7 +42,7 @@ def padded_lstm(
     wide_b, wide_i, wide_h = (
         n + -n % m for n, m in ((batch, batch_multiple), (inputs, size_multiple), (hidden, size_multiple))
     )
-    if dtype in HALF and kernel.is_available(x.device):
+    if dtype in HALF and has_kernels(x.device):
         weights = _PackedWeights.apply(w_ih, w_hh, b_ih, b_hh, weight_drop, wide_i, wide_h, dtype)
     else:
         weights = pad_weights(w_ih, weight_dropout(w_hh, weight_drop), b_ih, b_hh, wide_i, wide_h, dtype)
@@ -78,6 +79,7 @@ class _PackedWeights(torch.autograd.Function):
         return kernel.pack_weights(w_ih, w_hh, b_ih, b_hh, inputs, hidden, dtype, seed, weight_drop)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         g_ih, g_hh, gb_ih, gb_hh = grads
         unpacked = kernel.unpack_gradients(

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from highrank.ops import HALF
+from highrank.ops import HALF, has_kernels
 from highrank.ops.mos_nll import chunked, reference
 
 Impl = Literal["auto", "reference", "chunked", "triton"]
@@ -43,9 +43,9 @@ def mos_nll(
     compute_dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else h.dtype
     with torch.autocast(device, enabled=False):
         if impl == "triton" or (impl == "auto" and device == "cuda" and compute_dtype in HALF):
-            from highrank.ops.mos_nll import kernel  # Triton takes a while to import, and may not be there
+            if has_kernels(h.device):
+                from highrank.ops.mos_nll import kernel  # Triton takes a while to import, and may not be there
 
-            if kernel.is_available(h.device):
                 return kernel.mos_nll(
                     h, log_pi, weight, bias, targets, compute_dtype=compute_dtype, slab_bytes=slab_bytes
                 )

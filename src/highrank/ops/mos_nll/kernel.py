@@ -95,16 +95,6 @@ def backward_config(dtype: torch.dtype, device: torch.device, v: int, d: int) ->
     return config._replace(halves=config.tma and config.programs == 2)
 
 
-def is_available(device: torch.device | str) -> bool:
-    """Whether the kernels run there: an NVIDIA GPU since Ampere, or a CPU under TRITON_INTERPRET=1."""
-    device = torch.device(device)
-    if triton is None or device.type not in ("cpu", "cuda"):
-        return False
-    if device.type == "cpu":
-        return not isinstance(_mos_nll_forward_kernel, triton.JITFunction)
-    return torch.version.cuda is not None and torch.cuda.get_device_capability(device) >= (8, 0)
-
-
 def mos_nll(
     h: Tensor,
     log_pi: Tensor,
@@ -134,6 +124,7 @@ def mos_nll(
         configs = forward_config(*size), backward_config(*size)
         # Many rows need wide slabs all the same, or their sum dh is read and written too often.
         slab_bytes = slab_bytes or max(configs[1].scratch_bytes, 4 * h.numel() * compute_dtype.itemsize)
+    if slab_bytes:
         configs = configs[0]._replace(scratch_bytes=slab_bytes), configs[1]._replace(scratch_bytes=slab_bytes)
     with torch.cuda.device_of(h):
         return _MosNLL.apply(h, log_pi, weight, bias, targets, compute_dtype, skip, configs)

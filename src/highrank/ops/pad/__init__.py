@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from highrank.ops import HALF
-from highrank.ops.pad import kernel
+from highrank.ops import HALF, has_kernels
 
 
 def pad(x: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -31,7 +30,7 @@ class _Pad(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return _inside(grad, ctx.shape).to(ctx.dtype, memory_format=torch.contiguous_format), None, None
+        return cut(grad, ctx.shape).to(ctx.dtype, memory_format=torch.contiguous_format), None, None
 
 
 class _Cut(torch.autograd.Function):
@@ -42,14 +41,16 @@ class _Cut(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return padded(grad, ctx.shape, ctx.dtype), None
+        return pad(grad, ctx.shape, ctx.dtype), None
 
 
 def padded(x: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """`pad` without a gradient."""
     if tuple(x.shape) == shape:
         return x.to(dtype)
-    if x.is_cuda and dtype in HALF and x.dim() in (2, 3) and kernel.is_available(x.device):
+    if x.is_cuda and dtype in HALF and x.dim() in (2, 3) and has_kernels(x.device):
+        from highrank.ops.pad import kernel  # Triton takes a while to import, and may not be there
+
         return kernel.padded(x, shape, dtype)
     return reference(x, shape, dtype)
 

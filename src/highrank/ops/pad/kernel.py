@@ -15,13 +15,6 @@ except ImportError:
     triton = None
 
 
-def is_available(device: torch.device) -> bool:
-    """Whether the kernel runs there: an NVIDIA GPU, or a CPU under TRITON_INTERPRET=1."""
-    if triton is None or device.type not in ("cpu", "cuda"):
-        return False
-    return torch.version.cuda is not None if device.type == "cuda" else not isinstance(_jitted, triton.JITFunction)
-
-
 def padded(x: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """x, of two or three dimensions and any strides, in `dtype` with zeros up to `shape`."""
     return padded_(torch.empty(shape, dtype=dtype, device=x.device), x)
@@ -31,16 +24,18 @@ def padded_(out: Tensor, x: Tensor) -> Tensor:
     """Writes x and zeros to the contiguous `out`."""
     a, b, c = (1, *out.shape) if out.dim() == 2 else out.shape
     x = x[None] if x.dim() == 2 else x
-    _jitted[(b, a)](x, out, *x.stride(), *x.shape, b, c, triton.next_power_of_2(c))
+    with torch.cuda.device_of(x):
+        _jitted[(a * b,)](x, out, *x.stride(), *x.shape, b, c, triton.next_power_of_2(c))
     return out
 
 
 def _pad_kernel(x, out, stride_a, stride_b, stride_c, A, B, C, B_WIDE, C_WIDE, BLOCK: tl.constexpr):
     """A program writes one row of C' elements."""
-    b, a = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
+    row = tl.program_id(0).to(tl.int64)
+    a, b = row // B_WIDE, row % B_WIDE
     c = tl.arange(0, BLOCK)
     value = tl.load(x + a * stride_a + b * stride_b + c * stride_c, mask=(a < A) & (b < B) & (c < C), other=0.0)
-    tl.store(out + (a * B_WIDE + b) * C_WIDE + c, value.to(out.dtype.element_ty), mask=c < C_WIDE)
+    tl.store(out + row * C_WIDE + c, value.to(out.dtype.element_ty), mask=c < C_WIDE)
 
 
 # The length of a window must not compile the kernel again.
