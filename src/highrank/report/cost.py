@@ -45,8 +45,8 @@ def _gpu_loss(results: Path) -> list[str]:
     ]
     lines = [
         f"\nThe same on one {rows[0]['machine']} ({rows[0]['dtype']}): ms launched one by one / in a CUDA graph, and "
-        "extra memory; peers were launched one by one only:\n",
-        f"| implementation | {' | '.join(shapes)} |\n|---" + "|---" * len(sizes) + "|",
+        f"extra memory; peers were launched one by one only. N, K, D and V are {'; '.join(shapes)}:\n",
+        f"| implementation | {' | '.join(map(str.upper, sizes))} |\n|---" + "|---" * len(sizes) + "|",
     ]
     for name in dict.fromkeys(r["implementation"] for r in rows):
         found = {r["size"]: r for r in rows if r["implementation"] == name}
