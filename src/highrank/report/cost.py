@@ -45,7 +45,7 @@ def _gpu_loss(results: Path) -> list[str]:
     ]
     lines = [
         f"\nThe same on one {rows[0]['machine']} ({rows[0]['dtype']}): ms launched one by one / in a CUDA graph, and "
-        f"extra memory; peers were launched one by one only. N, K, D and V are {'; '.join(shapes)}:\n",
+        f"extra memory; peers were launched one by one only. {'; '.join(shapes)}:\n",
         f"| implementation | {' | '.join(map(str.upper, sizes))} |\n|---" + "|---" * len(sizes) + "|",
     ]
     for name in dict.fromkeys(r["implementation"] for r in rows):
