@@ -40,10 +40,10 @@ def _gpu_loss(results: Path) -> list[str]:
     if not rows:
         return []
     sizes = list(dict.fromkeys(r["size"] for r in rows))
-    of_size = {r["size"]: f"N={r['N']} K={r['K']} D={r['D']} V={r['V']}" for r in rows}
+    shapes = {r["size"]: f"{r['size'].upper()}: N={r['N']} K={r['K']} D={r['D']} V={r['V']}" for r in rows}
     lines = [
         f"\nThe same on one {rows[0]['machine']} ({rows[0]['dtype']}): ms launched one by one / in a CUDA graph, and "
-        f"extra memory; peers were launched one by one only. {'; '.join(f'{size.upper()}: {of_size[size]}' for size in sizes)}.\n",
+        f"extra memory; peers were launched one by one only. {'; '.join(shapes.values())}.\n",
         f"| implementation | {' | '.join(map(str.upper, sizes))} |\n|---" + "|---" * len(sizes) + "|",
     ]
     for name in dict.fromkeys(r["implementation"] for r in rows):
