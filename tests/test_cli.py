@@ -183,7 +183,8 @@ def test_record(place, trained):
     assert made["overrides"]["model.n_components"] == 3
     assert "--tune belongs to" in fails("record", "run", "--tune", cwd=place)
     assert "--tune-tokens belongs to" in fails("record", "run", "--cache", "--tune-tokens", 9, cwd=place)
-    assert "does not end in .json" in fails("record", "run", "--out", "folder", cwd=place)
+    (place / "taken").write_text("a file")
+    assert "taken is a file" in fails("record", "run", "--out", "taken", cwd=place)
     assert "there is no run at nowhere" in fails("record", "nowhere", cwd=place)
     (trained / "model.safetensors").unlink()
     assert "no trained weights yet" in fails("record", "run", cwd=place)

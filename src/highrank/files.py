@@ -1,6 +1,7 @@
 """Writing files so that a crash, a kill or a full disk never leaves half of one behind."""
 
 import contextlib
+import errno
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -14,6 +15,20 @@ from torch import Tensor
 from highrank.errors import UserError
 
 
+def output_folder(folder: Path) -> Path:
+    """`folder`, made and found writable: called first, so that no work is lost to a folder that cannot take it."""
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file: choose a folder with --out.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".{os.getpid()}.tmp"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise UserError(f"cannot write to {folder}: {error.strerror or error}; choose another folder.") from error
+    return folder
+
+
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary name beside `path` to write to; it takes `path`'s place only once it is complete and on disk."""
@@ -25,9 +40,8 @@ def replacing(path: Path) -> Iterator[Path]:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        raise UserError(
-            f"cannot write {path}: {error.strerror or error}; free some space or choose another folder."
-        ) from error
+        advice = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "choose another folder"
+        raise UserError(f"cannot write {path}: {error.strerror or error}; {advice}.") from error
     except SafetensorError as error:
         raise UserError(f"cannot write {path}: {error}; free some space or choose another folder.") from error
     finally:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 
 from highrank.analysis.matrix import WINDOW
@@ -56,6 +57,8 @@ def load_hf(name: str, device: torch.device, precision: str = "float64") -> HfMo
         model, loading = transformers.AutoModelForCausalLM.from_pretrained(
             name, config=config, use_safetensors=True, dtype="auto", output_loading_info=True, **NO_CODE
         )
+    except SafetensorError as error:
+        raise UserError(f"the weights of {name} are damaged ({error}): get them again.") from None
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise UserError(_loading_problem(name, error)) from None
     stored = str(next(model.parameters()).dtype).removeprefix("torch.")

@@ -85,7 +85,9 @@ def parse_cases(text: str) -> list[Case]:
     cases = []
     for name in filter(None, map(str.strip, text.split(","))):
         if name not in CASES and name not in RECIPES:
-            raise UserError(f'there is no recipe called "{name}"{nearest(name, [*CASES, *RECIPES])}')
+            raise UserError(
+                f'there is no recipe called "{name}"{nearest(name, list(dict.fromkeys([*CASES, *RECIPES])))}'
+            )
         prefix = name.split("-")[0]
         cases.append(CASES.get(name) or Case(name, name, (), f"{prefix}-softmax"))
     if not cases:

@@ -20,7 +20,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-data_app = typer.Typer(help="Which corpora there are, and whether the copy at hand is right.", no_args_is_help=True)
+data_app = typer.Typer(
+    help="Which corpora there are, and whether the copy at hand is right.",
+    short_help="Corpora: what they are, and whether yours are right.",
+    no_args_is_help=True,
+)
 
 
 def main() -> None:
@@ -56,12 +60,12 @@ def _options(
     pass
 
 
-@app.command()
+@app.command(short_help="See the bottleneck broken, in minutes on a CPU.")
 def quickstart(
     output: Annotated[Path, typer.Option("--out", help="Folder for the report, the figure and the runs.")] = Path(
         "quickstart"
     ),
-    seed: Annotated[int, typer.Option(help="Of everything random.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of everything random.")] = 1,
 ) -> None:
     """See the bottleneck broken on a language we know and on one we speak. No download, minutes on a CPU."""
     from highrank.quickstart import quickstart as run_quickstart
@@ -69,18 +73,18 @@ def quickstart(
     run_quickstart(output, seed, out)
 
 
-app.command()(catalogue.recipes)
-app.command()(train.train)
-app.command()(train.runs)
-app.command()(train.export)
-app.command("import")(train.import_)
-app.command()(use.evaluate)
-app.command()(use.generate)
-app.command()(record.record)
-app.command()(analyze.analyze)
-app.command()(compare.compare)
-app.command()(report.report)
-app.command()(theory.theory)
+app.command(short_help="The paper's models side by side.")(catalogue.recipes)
+app.command(short_help="Train a model by a recipe.")(train.train)
+app.command(short_help="What has been trained.")(train.runs)
+app.command(short_help="Write a run as small files to carry elsewhere.")(train.export)
+app.command("import", short_help="Make a run from an export.")(train.import_)
+app.command(short_help="Exact perplexity, dynamic evaluation, cache.")(use.evaluate)
+app.command(short_help="Continue a text with a trained model.")(use.generate)
+app.command(short_help="One JSON record of a run, for the report.")(record.record)
+app.command(short_help="Rank, spectrum and pairwise KLD of models.")(analyze.analyze)
+app.command(short_help="Where one run predicts better than another.")(compare.compare)
+app.command(short_help="Every result beside the paper's.")(report.report)
+app.command(short_help="The paper's theory put to the numbers.")(theory.theory)
 data_app.command("list")(catalogue.data_list)
 data_app.command("verify")(catalogue.data_verify)
 data_app.command("prepare")(catalogue.data_prepare)

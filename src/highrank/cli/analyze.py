@@ -17,7 +17,7 @@ CPU_TOKENS = 20_000
 
 def analyze(
     runs: Annotated[list[Path] | None, typer.Argument(help="Run folders, of one corpus; all in one figure.")] = None,
-    split: Annotated[str, typer.Option(help="valid or test.")] = "test",
+    split: Annotated[str | None, typer.Option(help="valid or test (the default), of runs.")] = None,
     tokens: Annotated[
         str | None,
         typer.Option(
@@ -43,8 +43,11 @@ def analyze(
     ] = None,
     text: Annotated[Path | None, typer.Option(help="With --hf: the UTF-8 text to read.")] = None,
     precision: Annotated[
-        str, typer.Option(help="With --hf: float64, or float32 for all but the output layer, in half the memory.")
-    ] = "float64",
+        str | None,
+        typer.Option(
+            help="With --hf: float64 (the default), or float32 for all but the output layer, in half the memory."
+        ),
+    ] = None,
     output: Annotated[Path, typer.Option("--out", help="Folder for analysis.json and the figure.")] = Path("analysis"),
     data_dir: DataDir = None,
     device: Device = "auto",
@@ -53,19 +56,20 @@ def analyze(
     """Rank and spectrum of a model's log-probabilities, and how much they differ from context to context.
 
     Repeats the paper's section 3.3 and appendix C.1 in float64, without ever holding the matrix: rows are reduced by QR
-    as they come. The exact route needs memory for about five V x V matrices (4 GB for Penn Treebank), which is checked
-    beforehand. docs/analysis.md tells what each number means.
+    as they come. The exact route needs memory for about five V x V matrices (4.7 GB for Penn Treebank), which is
+    checked beforehand. docs/analysis.md tells what each number means.
     """
-    _check(runs, hf, text, precision, split)
+    from highrank.files import output_folder
+
+    _check(runs, hf, text, precision, split, data_dir)
     asked, where = parse_tokens(tokens), find_device(device)
     at_most = CPU_TOKENS if tokens is None and where.type == "cpu" else None
     options = AnalyzeOptions(asked, at_most, projection, contexts, seed, where)
-    if output.exists() and not output.is_dir():  # told now, rather than after the work
-        raise UserError(f"{output} is a file: choose a folder with --out.")
+    output_folder(output)
     if hf and text:
-        record = analyze_hf(hf, text, precision, options)
+        record = analyze_hf(hf, text, precision or "float64", options)
     else:
-        record = analyze_runs(runs or [], split, data_dir, options)
+        record = analyze_runs(runs or [], split or "test", data_dir, options)
     files = write_files(output, record)
     if as_json:
         print_json(record)
@@ -75,12 +79,19 @@ def analyze(
     out.print(f"Written to {', '.join(map(str, files))}", soft_wrap=True)
 
 
-def _check(runs: list[Path] | None, hf: str | None, text: Path | None, precision: str, split: str) -> None:
+def _check(
+    runs: list[Path] | None, hf: str | None, text: Path | None, precision: str | None, split: str | None,
+    data_dir: Path | None,
+) -> None:  # fmt: skip
     if (hf is None) == (not runs):
         raise UserError("name either run folders or a model with --hf, for example: highrank analyze runs/ptb-mos.")
     if (hf is None) != (text is None):
         raise UserError("--hf and --text go together: a model, and the text it reads.")
-    if precision not in ("float64", "float32"):
+    if hf is None and precision is not None:
+        raise UserError("--precision belongs to --hf: runs are always analysed in float64.")
+    if hf is not None and (split is not None or data_dir is not None):
+        raise UserError("--split and --data-dir belong to runs: with --hf the text is the one of --text.")
+    if precision not in (None, "float64", "float32"):
         raise UserError(f'there is no precision "{precision}": choose float64 or float32.')
-    if split not in ("valid", "test"):
+    if split not in (None, "valid", "test"):
         raise UserError(f'there is no split "{split}" to analyse: choose valid or test.')

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     help="Time the loss, the LSTM and training steps here, beside their peers: a table, a CSV and a plot.",
+    short_help="What the loss, the LSTM and steps cost here.",
     no_args_is_help=True,
 )
 DTYPES = ("auto", "float32", "bfloat16", "float16")

@@ -9,7 +9,6 @@ from rich.table import Table
 from rich.text import Text
 
 from highrank.cli.options import AsJson, DataDir, Device, find_device, out, print_json
-from highrank.errors import UserError
 
 if TYPE_CHECKING:
     from highrank.analysis.compare import Comparison, Step
@@ -45,12 +44,13 @@ def compare(
     from rich.progress import Progress, TaskID
 
     from highrank.analysis.compare import compare_runs
+    from highrank.files import output_folder
     from highrank.report.comparison import as_json as comparison_json
     from highrank.report.comparison import write
     from highrank.training.provenance import provenance
 
-    if output is not None and output.exists() and not output.is_dir():
-        raise UserError(f"{output} is a file: give --out a folder.")
+    if output is not None:
+        output_folder(output)
     where = find_device(device)
     origin = {"runs": [str(run_a), str(run_b)], "provenance": provenance(where)}
     with Progress(console=Console(stderr=True), transient=True) as bar:

@@ -12,7 +12,9 @@ from highrank.errors import UserError
 
 def record(
     run: RunFolder,
-    output: Annotated[Path | None, typer.Option("--out", help="Default: results/runs/, named as the run.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--out", help="JSON file, or a folder for RUN.json. Default: results/runs/.")
+    ] = None,
     dynamic: Annotated[bool, typer.Option("--dynamic", help="With dynamic evaluation of valid and test.")] = False,
     cache: Annotated[bool, typer.Option("--cache", help="With the continuous cache on valid and test.")] = False,
     tune: Annotated[
@@ -27,7 +29,7 @@ def record(
     Perplexities of the best weights, of every stage, with --dynamic and --cache how they do when they adapt to what
     they read; settings, seed, machines, commits, times and the whole curve.
     """
-    from highrank.files import write_json
+    from highrank.files import output_folder, write_json
     from highrank.training.record import record as make_record
     from highrank.training.run import Run, run_corpus
 
@@ -37,9 +39,9 @@ def record(
         raise UserError("--tune-tokens belongs to --tune: add it.")
     opened = Run(run)
     opened.info()
-    output = output or Path("results") / "runs" / f"{run.resolve().name}.json"
+    output = output or Path("results") / "runs"
     if output.suffix != ".json":
-        raise UserError(f"{output} does not end in .json: name a file, for example --out {output}.json.")
+        output = output_folder(output) / f"{run.resolve().name}.json"
     if not opened.model_file.exists():
         raise UserError(f"{run} has no trained weights yet: let it finish an epoch first.")
     where = find_device(device)

@@ -36,9 +36,11 @@ def theory(
 
     A minute or two on a CPU. Ends with code 1 if a check fails. docs/theory.md explains every line.
     """
+    from highrank.files import output_folder
     from highrank.theory import Setup
     from highrank.theory import theory as run_theory
 
+    output_folder(output)
     setup = Setup(contexts, words, rank, parse_dims(dims), components, bias, unigram, seed, quick)
     checks = run_theory(setup, output, out)
     if any(check.holds is False for check in checks):

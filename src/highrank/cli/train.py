@@ -176,6 +176,8 @@ def runs(
     from highrank.training import checkpoint
     from highrank.training.run import Run
 
+    if folder.is_file() or (not folder.exists() and folder != Path("runs")):
+        raise UserError(f"{folder} is not a folder: name one with runs in it.")
     rows: list[dict[str, Any]] = []
     for path in sorted(folder.glob("**/run.json")):
         run = Run(path.parent)

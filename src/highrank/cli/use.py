@@ -12,6 +12,7 @@ from highrank.cli.tuning import say_point, show_points
 from highrank.errors import UserError
 
 CPU_TUNE_TOKENS = 5_000  # a search makes twenty passes or so over what it is given
+SHORTEST_COLUMN = 20  # tokens: below, too many predictions of an evaluation have no context
 
 
 def evaluate(
@@ -62,8 +63,11 @@ def evaluate(
     of_dynamic = {"lr": lr, "epsilon": epsilon, "segment": segment}
     of_cache = {"window": window, "theta": theta}
     for flag, on, options in (("--dynamic", dynamic, of_dynamic), ("--cache", cache, of_cache)):
-        if not on and any(value is not None for value in options.values()):
-            raise UserError(f"--{' and --'.join(options)} belong to {flag}: add it.")
+        stray = next((name for name, value in options.items() if value is not None), None)
+        if not on and stray:
+            raise UserError(f"--{stray} belongs to {flag}: {'leave it out' if dynamic or cache else 'add that'}.")
+    if epsilon is not None and not epsilon > 0:
+        raise UserError(f"--epsilon must be positive, got {epsilon}.")
     if lamb is not None and not (dynamic or cache):
         raise UserError("--lambda belongs to --dynamic or --cache: add one of them.")
     if cache and lamb is not None and lamb >= 1:
@@ -78,8 +82,13 @@ def evaluate(
     loaded = highrank.load(run, where)
     corpus = run_corpus(run, data_dir)
     row: dict[str, Any] = {"run": str(run), "split": split, "batch_size": batch_size}
+    ids = corpus.splits[split]
+    if batch_size > 1 and len(ids) // batch_size < SHORTEST_COLUMN:
+        raise UserError(
+            f"--batch-size {batch_size} leaves columns of fewer than {SHORTEST_COLUMN} of {len(ids):,} tokens, most of "
+            f"them without context: choose at most {max(1, len(ids) // SHORTEST_COLUMN)}."
+        )
     with watching() as progress:
-        ids = corpus.splits[split]
         tuned: Tuned | None = None
         if tune_tokens is None and dynamic and where.type == "cpu":
             tune_tokens = CPU_TUNE_TOKENS
@@ -116,12 +125,18 @@ def evaluate(
         return
     if tuned is not None:
         show_points(tuned)
-    how = "dynamic evaluation, " if dynamic else "with a cache, " if cache else ""
+    how = f"dynamic evaluation, {_told(row['dynamic'])}; " if dynamic else ""
+    how = f"with a cache, {_told(row['cache'])}; " if cache else how
     out.print(
         f"{run}: {split} perplexity {result.perplexity:.2f} "
         f"({how}{result.nll:.4f} nats a token, {result.tokens:,} tokens predicted)",
         soft_wrap=True,
     )
+
+
+def _told(settings: dict[str, Any]) -> str:
+    """lr 0.002, lambda 0.075, ..."""
+    return ", ".join(f"{'lambda' if key == 'lamb' else key} {value:g}" for key, value in settings.items())
 
 
 def generate(

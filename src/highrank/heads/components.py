@@ -31,6 +31,8 @@ class MixtureComponents(nn.Module):
         super().__init__()
         if n_components < 1:
             raise ValueError(f"n_components must be at least 1, got {n_components}")
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}")
         self.embed_dim, self.n_components, self.dropout = embed_dim, n_components, dropout
         self.prior = nn.Linear(in_features, n_components, bias=False)
         self.latent = AlignedLinear(in_features, n_components * embed_dim)

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from highrank.analysis.rank import numerical_rank
 from highrank.data.corpus import Corpus, load_corpus
-from highrank.files import write_json
+from highrank.files import output_folder, write_json
 from highrank.quickstart import known, spoken
 from highrank.quickstart.figure import draw
 from highrank.theory.laboratory import Fit
@@ -25,7 +25,10 @@ from highrank.training.provenance import provenance
 def quickstart(folder: Path, seed: int, out: Console) -> dict[str, Any]:
     """Run both parts, print tables, write report.json, figure.png and the trained runs into `folder`."""
     began = time.perf_counter()
+    output_folder(folder)
     spoken.check_folder(folder / "runs")
+    for stale in ("report.json", "figure.png"):  # of an earlier quickstart whose runs are about to be replaced
+        (folder / stale).unlink(missing_ok=True)
     out.print("[bold]1. A language we know[/]")
     out.print(
         f"   {known.N_CONTEXTS} contexts, {known.N_WORDS} words, every log-probability drawn at random: "

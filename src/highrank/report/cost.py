@@ -76,7 +76,7 @@ def _steps(results: Path) -> list[str]:
     for r in rows:
         ms = float(r["median_ms"])
         speed = f"{float(r['tokens_per_second']):,.0f}"
-        over = f"{ms / softmax[r['recipe'][:3]]:.2f}x" if r["recipe"][:3] in softmax else "-"
+        over = f"{float(r['slowdown']):.2f}x" if r["slowdown"] else "-"
         printed = reported.get(r["recipe"], "-")
         lines.append(f"| `{r['recipe']}` | {r['batch']} x {r['bptt']} | {ms:.2f} | {speed} | {over} | {printed} |")
     return lines

@@ -44,7 +44,7 @@ def ablation(records: list[Record]) -> Table:
             cells.append(cell(found, _whole(RECIPES[name]), "table 5"))
         rows.append(Row(HEADS.get(kind, "AWD-LSTM, MoS hyper-parameters"), tuple(cells)))
     columns = tuple(Column(f"{name} valid / test", VALID_TEST) for name in ("PTB", "WT2"))
-    about = "Without finetuning or dynamic evaluation. Hover over a number of ours for how long it was trained."
+    about = "Without finetuning or dynamic evaluation. Each number of ours links to its record."
     return Table("ablation", "What the mixture itself brings", about, "model", columns, rows, tables=(5,))
 
 
