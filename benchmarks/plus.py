@@ -3,10 +3,9 @@
     python benchmarks/plus.py                         a small pydoc model on a CPU, three seeds, a few minutes
     python benchmarks/plus.py --recipe ptb-mos --set --tokens 0 --data-dir corpora --epochs 150 --seeds 28 29
 
-Every variant trains every seed for the same number of epochs; one row each, with the perplexities of its best weights. At
-the end, what each variant gains over the plain one in nats a token on test, seed by seed, beside the spread between
-seeds: a gain smaller than its own standard error is none. Variants share seeds, hence initial weights and, where
-the columns are not rotated, window lengths; the rest is chance.
+Every variant trains every seed for the same number of epochs; one row each, with the perplexities of its best weights.
+At the end, what each variant gains over the plain one in nats a token on test, seed by seed, with its standard error,
+beside the spread between seeds. Variants share seeds, hence initial weights; the rest is chance.
 """
 
 import argparse
@@ -25,7 +24,7 @@ from highrank.training.loop import train
 from highrank.training.record import summarize
 from highrank.training.run import Run
 
-# Small enough for a core, on part of the text; at the recipe's own rate, 20, the rule of NT-ASGD fires far too early here.
+# Small enough for a core, on part of the text. At the recipe's own rate, 20, NT-ASGD's rule fires far too early here.
 SMALL = ["model.embed_dim=16", "model.hidden_sizes=48", "model.n_components=2", "train.lr=10", "train.batch_size=8",
          "train.eval_batch_size=40"]  # fmt: skip
 VARIANTS = {
@@ -76,12 +75,13 @@ def main() -> None:
                 run = Run(Path(folder) / "run")
                 outcome = train(recipe, corpus, run, device, max_epochs=arguments.epochs)
                 told = summarize(run, corpus, device, outcome, batch_size=10)
-            keys = ("valid_ppl", "test_ppl", "best_epoch", "averaged_from", "seconds")
-            row = {"recipe": recipe.name, "settings": " ".join(arguments.set), "tokens": len(corpus.splits["train"]),
-                   "variant": variant, "seed": seed, "epochs": told["epochs"], **{key: told[key] for key in keys}}  # fmt: skip
+            keys = ("epochs", "valid_ppl", "test_ppl", "best_epoch", "averaged_from", "seconds")
+            row = {"recipe": recipe.name, "settings": " ".join(arguments.set), "tokens": len(corpus.splits["train"])}
+            row |= {"variant": variant, "seed": seed} | {key: told[key] for key in keys}
             record.add(row | origin(device))
-            print(f"seed {seed}, {variant}: valid {told['valid_ppl']:.2f}, test {told['test_ppl']:.2f}, "
-                  f"averaged from {told['averaged_from']}, {told['seconds']:.0f} s", flush=True)  # fmt: skip
+            perplexities = f"valid {told['valid_ppl']:.2f}, test {told['test_ppl']:.2f}"
+            when = f"averaged from {told['averaged_from']}, {told['seconds']:.0f} s"
+            print(f"seed {seed}, {variant}: {perplexities}, {when}", flush=True)
     print("\n".join(gains(record.rows)))
     print(f"Written to {arguments.csv}")
 

@@ -124,7 +124,7 @@ def load(folder: Path) -> Checkpoint:
             window_rng=data["window_rng"],
             torch_rng=tensors["rng/torch"],
             cuda_rng=tensors.get("rng/cuda"),
-            short=short_average(data.get("short"), tensors),
+            short=short_average(under("short/", tensors), data.get("short")),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise _damaged(folder, error) from None
@@ -165,9 +165,9 @@ def about_short(short: ShortAverage | None) -> dict[str, Any] | None:
     return None if short is None else {key: value for key, value in short._asdict().items() if key != "weights"}
 
 
-def short_average(about: dict[str, Any] | None, tensors: dict[str, Tensor]) -> ShortAverage | None:
-    """What `about_short` told, with the tensors named short/..."""
-    return None if about is None else ShortAverage(under("short/", tensors), **about)
+def short_average(weights: dict[str, Tensor], about: dict[str, Any] | None) -> ShortAverage | None:
+    """Its tensors, and what `about_short` told of them."""
+    return None if about is None else ShortAverage(weights, **about)
 
 
 def hidden_tensors(hidden: list[list[State]]) -> dict[str, Tensor]:

@@ -107,9 +107,9 @@ def _checkpoint(folder: Path, index: dict[str, Any]) -> tuple[Checkpoint, dict[s
     shards = {name for names in index["tensors"].values() for name in names}
     loaded = {name: read_tensors(folder / name, "export shard") for name in sorted(shards)}
     tensors = {name: torch.cat([loaded[shard][name] for shard in names]) for name, names in index["tensors"].items()}
-    parts = {part: checkpoints.under(f"{part}/", tensors) for part in ("weights", "averages", "best")}
-    weights, averages, best = ({name: t.float() for name, t in part.items()} for part in parts.values())
-    short = checkpoints.short_average(index.get("short"), {name: t.float() for name, t in tensors.items()})
+    parts = {part: checkpoints.under(f"{part}/", tensors) for part in ("weights", "averages", "short", "best")}
+    weights, averages, tail, best = ({name: t.float() for name, t in part.items()} for part in parts.values())
+    short = checkpoints.short_average(tail, index.get("short"))  # earlier versions had none
     best = best or (weights if short and not short.won else averages) or weights
     progress = Progress(**index["progress"])
     if index["averages_only"]:
