@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from highrank.data import corpus as corpora_module
-from highrank.data.batches import columns, random_windows, window_length
+from highrank.data.batches import columns, random_windows, rotate, window_length
 from highrank.data.catalog import PENN, WIKITEXT_2
 from highrank.data.corpus import EOS, check_counts, load_corpus, read_corpus
 from highrank.data.pydoc import MIN_COUNT, UNK, pydoc_corpus
@@ -117,6 +117,12 @@ def test_columns():
     assert columns(torch.arange(10), 3).tolist() == [[0, 3, 6], [1, 4, 7], [2, 5, 8]]
     with pytest.raises(UserError, match="too few for a batch of 8"):
         columns(torch.arange(10), 8)
+
+
+def test_rotating_starts_every_column_at_its_own_row():
+    stream = columns(torch.arange(12), 3)
+    assert rotate(stream, [0, 1, 3]).t().tolist() == [[0, 1, 2, 3], [5, 6, 7, 4], [11, 8, 9, 10]]
+    assert rotate(stream, [0, 0, 0]).equal(stream)
 
 
 def test_windows_cover_the_stream_once():

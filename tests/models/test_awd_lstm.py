@@ -74,8 +74,10 @@ def test_state_is_passed_in_and_returned():
     [
         ("ptb-mos", 10_000, 21_500_620),  # the released models' counts
         ("ptb-moc", 10_000, 21_500_620),
+        ("ptb-mos-plus", 10_000, 21_500_620),
         ("wt2-mos", 33_278, 34_909_528),
         ("wt2-moc", 33_278, 34_909_528),
+        ("wt2-mos-plus", 33_278, 34_909_528),
         ("ptb-softmax", 10_000, 24_221_600),  # what awd-lstm-lm prints
         ("wt2-softmax", 33_278, 33_556_078),
         ("ptb-softmax-mos-hparams", 10_000, 16_350_800),  # ours: the paper does not tell its sizes

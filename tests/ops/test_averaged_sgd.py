@@ -8,10 +8,10 @@ from highrank.ops.averaged_sgd import averaged_sgd_, kernel, reference_
 DEVICES = ["cpu" if not torch.cuda.is_available() else "cuda"]
 
 
-def make(device):
+def make(device, lists=3):
     generator = torch.Generator().manual_seed(0)
     shapes = [(3, 5), (4100,), (7, 1)]
-    return [[torch.randn(s, generator=generator).to(device) for s in shapes] for _ in range(3)]
+    return [[torch.randn(s, generator=generator).to(device) for s in shapes] for _ in range(lists)]
 
 
 def scalars(device, apply):
@@ -31,6 +31,21 @@ def test_fused_equals_reference(device, averaging):
         torch.testing.assert_close(x, y)
 
 
+@pytest.mark.skipif(kernel.triton is None, reason="Triton is not installed")
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("apply", [True, False])
+def test_fused_equals_reference_with_two_averages(device, apply):
+    results = []
+    for function in (kernel.averaged_sgd_, reference_):
+        p, g, a, s = make(device, 4)
+        function(p, g, a, *scalars(device, apply), s, torch.tensor(0.5, device=device))
+        results.append(p + a + s)
+    for x, y in zip(*results, strict=True):
+        torch.testing.assert_close(x, y)
+    p, _, a, s = make(device, 4)
+    assert all(torch.equal(x, y) != apply for x, y in zip(results[0], p + a + s, strict=True))
+
+
 @pytest.mark.parametrize("function", [kernel.averaged_sgd_, reference_, averaged_sgd_])
 @pytest.mark.parametrize("device", DEVICES)
 def test_nothing_changes_where_it_does_not_apply(device, function):
@@ -46,9 +61,22 @@ def test_nothing_changes_where_it_does_not_apply(device, function):
 
 
 def test_the_definition():
-    p, g, a = make("cpu")
+    p, g, a, s = make("cpu", 4)
     expected = [0.9 * x - 0.3 * y for x, y in zip(p, g, strict=True)]
     averages = [z + 0.25 * (x - z) for x, z in zip(expected, a, strict=True)]
-    averaged_sgd_(p, g, a, *scalars("cpu", True))
-    for x, y in zip(p + a, expected + averages, strict=True):
+    second = [z + 0.5 * (x - z) for x, z in zip(expected, s, strict=True)]
+    averaged_sgd_(p, g, a, *scalars("cpu", True), s, torch.tensor(0.5))
+    for x, y in zip(p + a + s, expected + averages + second, strict=True):
+        torch.testing.assert_close(x, y)
+
+
+@pytest.mark.skipif(kernel.triton is None, reason="Triton is not installed")
+@pytest.mark.parametrize("device", DEVICES)
+def test_more_tensors_than_a_launch_takes(device):
+    results = []
+    for function in (kernel.averaged_sgd_, reference_):
+        p, g, a = ([torch.arange(3.0, device=device) * i + j for i in range(kernel.TENSORS + 3)] for j in range(3))
+        function(p, g, a, *scalars(device, True))
+        results.append(p + a)
+    for x, y in zip(*results, strict=True):
         torch.testing.assert_close(x, y)

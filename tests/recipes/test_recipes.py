@@ -44,6 +44,18 @@ def test_released_hyper_parameters():
     assert (ptb.train.max_over_bptt, wt2.train.max_over_bptt, wt2.train.micro_batch_size) == (40, 20, 5)
 
 
+@pytest.mark.parametrize("name", ["ptb-mos", "wt2-mos"])
+def test_the_plus_recipes_change_the_training_alone(name):
+    faithful, plus = RECIPES[name], RECIPES[f"{name}-plus"]
+    assert (plus.data, plus.model, plus.paper) == (faithful.data, faithful.model, ())
+    changes = {"partial_shuffle", "averaging", "finetunes", "micro_batch_size"}
+    old, new = dataclasses.asdict(faithful.train), dataclasses.asdict(plus.train)
+    assert {key for key in old if old[key] != new[key]} <= changes
+    assert (new["partial_shuffle"], new["averaging"], new["finetunes"]) == (True, "two-tailed", 3)
+    others = [r.train for r in RECIPES.values() if not r.name.endswith("-plus")]
+    assert not any(t.partial_shuffle or t.averaging != "nt-asgd" for t in others)
+
+
 def test_override():
     recipe = override(
         get_recipe("ptb-mos"),
@@ -72,6 +84,8 @@ def test_override():
         ("train.lr=nan", "train.lr must be positive, got nan"),
         ("train.micro_batch_size=5", "must be a multiple of train.micro_batch_size"),
         ("model.head=softmax", "a tied softmax head needs its last hidden size"),
+        ("train.averaging=two-tail", 'train.averaging cannot be "two-tail"; did you mean "two-tailed"'),
+        ("train.partial_shuffle=2", 'train.partial_shuffle must be bool, got "2"'),
         ("model.tied=perhaps", 'model.tied must be bool, got "perhaps"'),
     ],
 )

@@ -21,9 +21,10 @@ def make(corpus, tmp_path, settings, graphs):
     return Training(recipe, corpus, Run(tmp_path), torch.device("cuda"), graphs=graphs)
 
 
+@pytest.mark.parametrize("averaging", ["nt-asgd", "two-tailed"])
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "mixed"])
-def test_graphs_and_eager_steps_agree_without_dropout(toy_corpus, tmp_path, precision):
-    settings = [*NO_DROPOUT, "model.weight_drop=0", f"train.precision={precision}"]
+def test_graphs_and_eager_steps_agree_without_dropout(toy_corpus, tmp_path, precision, averaging):
+    settings = [*NO_DROPOUT, "model.weight_drop=0", f"train.precision={precision}", f"train.averaging={averaging}"]
     graphed = make(toy_corpus, tmp_path, settings, graphs=True)
     eager = make(toy_corpus, tmp_path, settings, graphs=False)
     assert isinstance(graphed.step, GraphedStep)
@@ -33,7 +34,7 @@ def test_graphs_and_eager_steps_agree_without_dropout(toy_corpus, tmp_path, prec
             eager.optimizer.start_averaging()
         a, b = losses(graphed, 10), losses(eager, 10)
         assert a == pytest.approx(b, rel=1e-3 if precision != "float32" else 1e-5)
-    for x, y in zip(graphed.optimizer.averages, eager.optimizer.averages, strict=True):
+    for x, y in zip(graphed.optimizer.state(), eager.optimizer.state(), strict=True):
         torch.testing.assert_close(x, y, rtol=1e-2, atol=2e-3)
     assert graphed.optimizer.n_averaged == eager.optimizer.n_averaged == 10
 

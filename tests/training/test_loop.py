@@ -50,7 +50,8 @@ def losses(training, n):
 
 def weights(run):
     saved = checkpoints.load(run.folder)
-    return {**saved.weights, **{f"average {k}": v for k, v in (saved.averages or {}).items()}}
+    tails = {"average": saved.averages or {}, "short": saved.short.weights if saved.short else {}}
+    return {**saved.weights, **{f"{name} {k}": v for name, tail in tails.items() for k, v in tail.items()}}
 
 
 def assert_same_run(a: Run, b: Run):

@@ -1,5 +1,7 @@
 """Streams of ids cut into columns, and windows of random length over them, as in the paper's code.
 
+`rotate` is an option that the paper does not have: PartialShuffle (Press 2019, arXiv:1903.04167).
+
 Shapes: T tokens in a stream, B columns; a window is (length, B) words and the (length, B) words that follow them.
 """
 
@@ -7,6 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from highrank.errors import UserError
@@ -27,6 +30,16 @@ def columns(ids: Tensor, batch_size: int) -> Tensor:
             "lower train.batch_size or use more text."
         )
     return ids[: length * batch_size].view(batch_size, length).t().contiguous()
+
+
+def rotate(stream: Tensor, offsets: list[int]) -> Tensor:
+    """(T, B) -> (T, B): column b starts at its row offsets[b], and its first rows follow its last.
+
+    With new random offsets every epoch this is PartialShuffle: every window brings other stretches of the text
+    together, while only one of a column's T - 1 transitions, from its last row to its first, is not the text's.
+    """
+    rows = torch.arange(len(stream), device=stream.device)[:, None] + torch.tensor(offsets, device=stream.device)
+    return stream.gather(0, rows % len(stream))  # (T, B)
 
 
 def window_length(rng: np.random.Generator, bptt: int, max_over_bptt: int, multiple: int = 1) -> int:

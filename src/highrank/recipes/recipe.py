@@ -12,6 +12,7 @@ from typing import Any, Literal
 from highrank.errors import UserError, nearest
 
 PrecisionName = Literal["auto", "float32", "bfloat16", "mixed"]
+AveragingName = Literal["nt-asgd", "two-tailed"]
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,9 @@ class TrainSpec:
     weight_decay: float = 1.2e-6
     alpha: float = 2.0  # AR: activation regularisation of g
     beta: float = 1.0  # TAR: temporal activation regularisation of the raw hidden states
-    nonmono: int = 5  # averaging starts when validation is worse than the best of all epochs but the last `nonmono`
+    partial_shuffle: bool = False  # every epoch, each column starts at a random row of its own (`data.batches.rotate`)
+    averaging: AveragingName = "nt-asgd"  # two-tailed: from the first step, adaptively (`training.two_tailed`)
+    nonmono: int = 5  # nt-asgd averages once validation is worse than the best of all epochs but the last `nonmono`
     patience: int = 10  # a stage ends when its averaged validation is worse than the best but the last `patience`
     max_epochs: int = 1000  # of the first stage
     finetunes: int = 1  # how many finetuning stages follow

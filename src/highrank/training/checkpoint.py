@@ -9,7 +9,7 @@ whenever the process dies.
 import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor
@@ -30,6 +30,7 @@ class Progress:
     stage_epoch: int = 0  # finished epochs of the stage
     epoch: int = 0  # finished epochs in all
     row: int = 0  # rows of the columns that this epoch has used
+    offsets: list[int] = field(default_factory=list)  # where this epoch's columns start (train.partial_shuffle)
     step: int = 0  # updates in all
     loss_sum: float = 0.0  # of this epoch, in nats
     loss_tokens: int = 0
@@ -56,6 +57,15 @@ def stage_result(progress: Progress, results: dict[str, float]) -> dict[str, Any
     }
 
 
+class ShortAverage(NamedTuple):
+    """What two-tailed averaging holds beside the long average."""
+
+    weights: dict[str, Tensor]
+    n_averaged: int
+    won: bool
+    fresh: bool
+
+
 @dataclass
 class Checkpoint:
     progress: Progress
@@ -66,11 +76,13 @@ class Checkpoint:
     window_rng: dict[str, Any]  # numpy's generator state
     torch_rng: Tensor
     cuda_rng: Tensor | None
+    short: ShortAverage | None = None
 
 
 def save(folder: Path, checkpoint: Checkpoint) -> None:
     tensors = {f"weights/{name}": t for name, t in checkpoint.weights.items()}
     tensors |= {f"averages/{name}": t for name, t in (checkpoint.averages or {}).items()}
+    tensors |= {f"short/{name}": t for name, t in (checkpoint.short.weights if checkpoint.short else {}).items()}
     tensors |= hidden_tensors(checkpoint.hidden)
     tensors["rng/torch"] = checkpoint.torch_rng
     if checkpoint.cuda_rng is not None:
@@ -84,6 +96,7 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
             "tensors": name,
             "averaging": checkpoint.averages is not None,
             "n_averaged": checkpoint.n_averaged,
+            "short": about_short(checkpoint.short),
             "window_rng": checkpoint.window_rng,
             "progress": asdict(checkpoint.progress),
         },
@@ -111,6 +124,7 @@ def load(folder: Path) -> Checkpoint:
             window_rng=data["window_rng"],
             torch_rng=tensors["rng/torch"],
             cuda_rng=tensors.get("rng/cuda"),
+            short=short_average(under("short/", tensors), data.get("short")),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise _damaged(folder, error) from None
@@ -144,6 +158,16 @@ def generator(state: dict[str, Any]) -> np.random.Generator:
 def under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """The tensors whose names start with `prefix`, without it."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def about_short(short: ShortAverage | None) -> dict[str, Any] | None:
+    """The short average without its tensors, for JSON."""
+    return None if short is None else {key: value for key, value in short._asdict().items() if key != "weights"}
+
+
+def short_average(weights: dict[str, Tensor], about: dict[str, Any] | None) -> ShortAverage | None:
+    """Its tensors, and what `about_short` told of them."""
+    return None if about is None else ShortAverage(weights, **about)
 
 
 def hidden_tensors(hidden: list[list[State]]) -> dict[str, Tensor]:

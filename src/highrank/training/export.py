@@ -43,6 +43,7 @@ def export_run(run: Run, folder: Path, dtype: torch.dtype, max_shard_bytes: int,
     else:
         tensors = {f"weights/{name}": t for name, t in saved.weights.items()}
         tensors |= {f"averages/{name}": t for name, t in (saved.averages or {}).items()}
+        tensors |= {f"short/{name}": t for name, t in (saved.short.weights if saved.short else {}).items()}
         if saved.progress.best_epoch != saved.progress.epoch or saved.progress.row:
             tensors |= {f"best/{name}": t for name, t in best.items()}
     tensors = {name: t.to(dtype) for name, t in tensors.items()}
@@ -67,6 +68,7 @@ def export_run(run: Run, folder: Path, dtype: torch.dtype, max_shard_bytes: int,
         "averages_only": averages_only,
         "averaging": saved.averages is not None,
         "n_averaged": saved.n_averaged,
+        "short": None if averages_only else checkpoints.about_short(saved.short),
         "window_rng": saved.window_rng,
         "progress": asdict(saved.progress),
         "tensors": places,
@@ -105,9 +107,10 @@ def _checkpoint(folder: Path, index: dict[str, Any]) -> tuple[Checkpoint, dict[s
     shards = {name for names in index["tensors"].values() for name in names}
     loaded = {name: read_tensors(folder / name, "export shard") for name in sorted(shards)}
     tensors = {name: torch.cat([loaded[shard][name] for shard in names]) for name, names in index["tensors"].items()}
-    parts = {part: checkpoints.under(f"{part}/", tensors) for part in ("weights", "averages", "best")}
-    weights, averages, best = ({name: t.float() for name, t in part.items()} for part in parts.values())
-    best = best or averages or weights
+    parts = {part: checkpoints.under(f"{part}/", tensors) for part in ("weights", "averages", "short", "best")}
+    weights, averages, tail, best = ({name: t.float() for name, t in part.items()} for part in parts.values())
+    short = checkpoints.short_average(tail, index.get("short"))  # earlier versions had none
+    best = best or (weights if short and not short.won else averages) or weights
     progress = Progress(**index["progress"])
     if index["averages_only"]:
         progress.row, progress.loss_sum, progress.loss_tokens = 0, 0.0, 0
@@ -121,6 +124,7 @@ def _checkpoint(folder: Path, index: dict[str, Any]) -> tuple[Checkpoint, dict[s
         window_rng=index["window_rng"],
         torch_rng=tensors["rng/torch"] if "rng/torch" in tensors else torch.get_rng_state(),
         cuda_rng=None,
+        short=short,
     )
     return checkpoint, best
 

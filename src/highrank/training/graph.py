@@ -46,8 +46,7 @@ class GraphedStep(Step):
             self._pool = None
         static_words, static_targets = words.clone(), targets.clone()
         hidden = [[(h.clone(), c.clone()) for h, c in state] for state in self.hidden]
-        totals, n_averaged = self._totals.clone(), self.optimizer.n_averaged.clone()
-        averages = [a.clone() for a in self.optimizer.averages or []]
+        totals, averages = self._totals.clone(), [x.clone() for x in self.optimizer.state()]
 
         self._lr.zero_()  # the rehearsal changes no weight
         stream = torch.cuda.Stream(self.device)
@@ -65,7 +64,6 @@ class GraphedStep(Step):
 
         self.load_hidden(hidden)  # ... and what it did change is put back
         self._totals.copy_(totals)
-        self.optimizer.n_averaged.copy_(n_averaged)
-        for mine, kept in zip(self.optimizer.averages or [], averages, strict=True):
+        for mine, kept in zip(self.optimizer.state(), averages, strict=True):
             mine.copy_(kept)
         return graph, static_words, static_targets

@@ -7,6 +7,9 @@ step. Any averaged stage ends by the same rule with `train.patience`, or after i
     # differs from the paper's code: there, stage 0 always runs its 1000 epochs, and finetuning stops by the rule with
     # 5 epochs instead of `train.patience`. The rule never fires while the averaged validation loss still falls.
 
+With `train.averaging = "two-tailed"` every stage averages from its first step (`two_tailed.py`), so that stage 0, too,
+ends by `train.patience`. With `train.partial_shuffle` every epoch begins by rotating the columns.
+
 An epoch visits windows of random length over the columns; each window is one update (`step.py`) with learning rate
 lr * length / bptt. Everything that decides what comes next is in `Training`, and `checkpoint()` captures all of it.
 """
@@ -22,22 +25,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from highrank.data.batches import Window, columns, random_windows
+from highrank.data.batches import Window, columns, random_windows, rotate
 from highrank.data.corpus import Corpus
 from highrank.errors import UserError
 from highrank.evaluation.perplexity import evaluate, perplexity
 from highrank.recipes.recipe import Recipe
 from highrank.training import checkpoint as checkpoints
-from highrank.training.checkpoint import Checkpoint, Progress, stage_result
+from highrank.training.checkpoint import Checkpoint, Progress, ShortAverage, stage_result
+from highrank.training.clock import Clock
 from highrank.training.graph import GraphedStep
 from highrank.training.metrics import Metrics
 from highrank.training.nt_asgd import NTASGD, is_worse
 from highrank.training.provenance import provenance
 from highrank.training.run import Run, build_model, copy_weights
 from highrank.training.step import Precision, Step
+from highrank.training.two_tailed import TwoTailed
 
 MAX_SKIPPED_IN_A_ROW = 20
-METRICS_EVERY_SECONDS = 10.0
 READ_EVERY_WINDOWS = 50
 EPOCH_CHECKPOINT_SECONDS = 20.0
 
@@ -66,11 +70,13 @@ class Training:
     def __init__(self, recipe: Recipe, corpus: Corpus, run: Run, device: torch.device, *, graphs: bool = True) -> None:
         self.recipe, self.run, self.device = recipe, run, device
         self.corpus = corpus
-        self.stream = columns(corpus.splits["train"], recipe.train.batch_size).to(device)  # (T, B)
+        self.columns = columns(corpus.splits["train"], recipe.train.batch_size).to(device)  # (T, B)
+        self.stream = self.columns  # as this epoch has them
         torch.manual_seed(recipe.train.seed)
-        self.rng = np.random.default_rng(recipe.train.seed)  # window lengths
+        self.rng = np.random.default_rng(recipe.train.seed)  # window lengths, offsets of columns
         self.model = build_model(recipe, corpus.vocab_size).to(device)
-        self.optimizer = NTASGD(self.model.parameters(), recipe.train.weight_decay)
+        averaging = TwoTailed if recipe.train.averaging == "two-tailed" else NTASGD
+        self.optimizer = averaging(self.model.parameters(), recipe.train.weight_decay)
         how = GraphedStep if graphs and device.type == "cuda" else Step
         self.step = how(self.model, self.optimizer, recipe.train, device)
         self.progress = Progress()
@@ -79,11 +85,17 @@ class Training:
     # --- one window -------------------------------------------------------------------------------------------------
 
     def windows(self) -> Iterator[Window]:
-        """The rest of the epoch."""
+        """The rest of the epoch; at its beginning the columns are rotated, if the recipe wants that."""
         train = self.recipe.train
+        if train.partial_shuffle and self.progress.row == 0:
+            self._rotate(self.rng.integers(len(self.columns), size=train.batch_size).tolist())
         return random_windows(
             self.stream, self.rng, train.bptt, train.max_over_bptt, train.window_multiple, self.progress.row
         )
+
+    def _rotate(self, offsets: list[int]) -> None:
+        self.progress.offsets = offsets
+        self.stream = rotate(self.columns, offsets)
 
     def train_window(self, window: Window) -> None:
         """One update; a loss or gradient that is not finite updates nothing and is counted."""
@@ -111,10 +123,12 @@ class Training:
     # --- one epoch --------------------------------------------------------------------------------------------------
 
     def validate(self) -> float:
-        with self.optimizer.averaged_weights():
+        def loss() -> float:
             valid, columns = self.corpus.splits["valid"], self.recipe.train.eval_batch_size
             nll = evaluate(self.model, valid, columns, score=self.step.score).nll
-        return nll if math.isfinite(nll) else math.inf  # nothing compares with NaN
+            return nll if math.isfinite(nll) else math.inf  # nothing compares with NaN
+
+        return self.optimizer.evaluate(loss)
 
     def end_epoch(self, valid: float) -> None:
         """Keep the best weights; decide on averaging, the end of the stage and the end of the run."""
@@ -165,7 +179,11 @@ class Training:
 
     def checkpoint(self) -> Checkpoint:
         names = [name for name, _ in self.model.named_parameters()]
-        averages = self.optimizer.averages
+        averages, short = self.optimizer.averages, None
+        if isinstance(self.optimizer, TwoTailed):
+            tensors = dict(zip(names, self.optimizer.short, strict=True))
+            count, won, fresh = int(self.optimizer.n_short.item()), self.optimizer.won, self.optimizer.fresh
+            short = ShortAverage(tensors, count, won, fresh)
         return Checkpoint(
             progress=replace(self.progress, history=list(self.progress.history)),
             weights=dict(self.model.named_parameters()),
@@ -175,6 +193,7 @@ class Training:
             window_rng=dict(self.rng.bit_generator.state),
             torch_rng=torch.get_rng_state(),
             cuda_rng=torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
+            short=short,
         )
 
     def restore(self, saved: Checkpoint) -> None:
@@ -182,9 +201,14 @@ class Training:
         if saved.averages is not None:
             copy_weights(self.model, saved.averages, where)
             self.optimizer.start_averaging()
+        if saved.short is not None and isinstance(self.optimizer, TwoTailed):
+            copy_weights(self.model, saved.short.weights, where)
+            self.optimizer.load_short(*saved.short[1:])
         copy_weights(self.model, saved.weights, where)
         self.optimizer.n_averaged.fill_(saved.n_averaged)
         self.progress = saved.progress
+        if saved.progress.offsets:
+            self._rotate(saved.progress.offsets)
         self.step.skipped_in_a_row = saved.progress.skipped_in_a_row
         if saved.hidden:  # an export may leave it out
             self.step.load_hidden(saved.hidden)
@@ -248,7 +272,7 @@ def _train(
         }
     )
     metrics = Metrics(run.folder, progress.metrics_bytes, progress.step)
-    clock = _Clock(progress, checkpoint_every)
+    clock = Clock(progress, checkpoint_every)
 
     def save() -> None:
         training.read_totals()
@@ -292,7 +316,7 @@ def _restore(training: Training) -> None:
 
 
 def _reason_to_pause(
-    clock: "_Clock", time_budget: float | None, should_stop: Callable[[], bool]
+    clock: Clock, time_budget: float | None, should_stop: Callable[[], bool]
 ) -> Literal["interrupted", "time-budget"] | None:
     if should_stop():
         return "interrupted"
@@ -302,7 +326,7 @@ def _reason_to_pause(
 def _epoch(
     training: Training,
     metrics: Metrics,
-    clock: "_Clock",
+    clock: Clock,
     listener: Listener,
     save: Callable[[], None],
     time_budget: float | None,
@@ -335,6 +359,7 @@ def _epoch(
     train_nll = progress.loss_sum / max(1, progress.loss_tokens)
     averaged, stage = training.optimizer.averaging, progress.stage
     valid = training.validate()
+    averages = training.optimizer.about()  # the end of a stage makes new ones
     clock.count(progress)
     training.end_epoch(valid)
     clock.count(progress)
@@ -353,6 +378,7 @@ def _epoch(
         "skipped": progress.skipped,
         "tokens_per_second": tokens / max(seconds, 1e-9),
         "seconds": progress.seconds,
+        **averages,
     }
     metrics.write(record, progress.step)
     listener.epoch_done(record)
@@ -364,32 +390,3 @@ def _epoch(
     if clock.save_due(EPOCH_CHECKPOINT_SECONDS):
         save()
     return "finished"
-
-
-class _Clock:
-    """Wall time: of the run in all, since this start, and since the last save or metrics line."""
-
-    def __init__(self, progress: Progress, checkpoint_every: float) -> None:
-        self._start = self._counted = self._wrote = time.perf_counter()
-        self._saved = self._start
-        self._checkpoint_every = checkpoint_every
-
-    def since_start(self) -> float:
-        return time.perf_counter() - self._start
-
-    def count(self, progress: Progress) -> None:
-        now = time.perf_counter()
-        progress.seconds += now - self._counted
-        self._counted = now
-
-    def save_due(self, at_most: float = math.inf) -> bool:
-        return time.perf_counter() - self._saved >= min(at_most, self._checkpoint_every)
-
-    def saved(self) -> None:
-        self._saved = time.perf_counter()
-
-    def metrics_due(self) -> bool:
-        if time.perf_counter() - self._wrote < METRICS_EVERY_SECONDS:
-            return False
-        self._wrote = time.perf_counter()
-        return True

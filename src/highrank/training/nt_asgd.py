@@ -12,7 +12,8 @@ so that it can be part of a CUDA graph, and an update that is not finite can be 
 """
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -45,33 +46,64 @@ class NTASGD:
         """theta -= lr (grad_scale grad + weight_decay theta), or nothing where `apply` (0-dim, bool) is false."""
         grads = [p.grad for p in self.parameters if p.grad is not None]
         assert len(grads) == len(self.parameters), "every parameter takes part in the loss"
-        self.n_averaged += apply
-        share = 1 / self.n_averaged.clamp(min=1)
-        averaged_sgd_(self.parameters, grads, self.averages, 1 - lr * self.weight_decay, lr * grad_scale, share, apply)
+        keep, rate = 1 - lr * self.weight_decay, lr * grad_scale
+        share = self._share(self.n_averaged, apply)
+        averaged_sgd_(self.parameters, grads, self.averages, keep, rate, share, apply, *self._second(apply))
+
+    def _share(self, count: Tensor, apply: Tensor) -> Tensor:
+        """Count an update; what the newest weights then weigh in an average of so many."""
+        count += apply
+        return 1 / count.clamp(min=1)
+
+    def _second(self, apply: Tensor) -> tuple[list[Tensor] | None, Tensor | None]:
+        """Averages that are kept beside the first, and what the newest weights weigh in them."""
+        return None, None
 
     def zero_grad(self) -> None:
         for p in self.parameters:
             p.grad = None
 
+    def state(self) -> list[Tensor]:
+        """Every tensor but the parameters that `step` changes."""
+        return [self.n_averaged, *(self.averages or [])]
+
+    def evaluate(self, loss: Callable[[], float]) -> float:
+        """`loss` of the weights that stand for the run: `averaged_weights`."""
+        with self.averaged_weights():
+            return loss()
+
+    def about(self) -> dict[str, Any]:
+        """What metrics.jsonl should know of an epoch's averages."""
+        return {}
+
     @contextlib.contextmanager
     def averaged_weights(self) -> Iterator[None]:
         """Within it the parameters hold their averages (or stay as they are before averaging starts)."""
-        if self.averages is None:
+        with self._swapped(self._standing()):
+            yield
+
+    def _standing(self) -> list[Tensor] | None:
+        """The averages that stand for the run; None for the weights themselves."""
+        return self.averages
+
+    @contextlib.contextmanager
+    def _swapped(self, others: list[Tensor] | None) -> Iterator[None]:
+        """Within it parameters and `others` have changed places."""
+        if others is None:
             yield
             return
-        self._swap()
+        self._swap(others)
         try:
             yield
         finally:
-            self._swap()
+            self._swap(others)
 
     @torch.no_grad()
-    def _swap(self) -> None:
-        assert self.averages is not None
-        for average, p in zip(self.averages, self.parameters, strict=True):
+    def _swap(self, others: list[Tensor]) -> None:
+        for other, p in zip(others, self.parameters, strict=True):
             kept = p.detach().clone()
-            p.copy_(average)
-            average.copy_(kept)
+            p.copy_(other)
+            other.copy_(kept)
 
 
 def is_worse(loss: float, history: list[float], window: int) -> bool:

@@ -2,6 +2,7 @@
 
     theta <- keep theta - rate grad          average <- average + share (theta - average)
 
+for one list of averages, or for two (`short`) whose shares differ;
 where `apply` is false, nothing changes, even if the gradient holds NaN. `grad` may be overwritten.
 """
 
@@ -9,6 +10,8 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+
+from highrank.ops import has_kernels
 
 
 def averaged_sgd_(
@@ -19,17 +22,17 @@ def averaged_sgd_(
     rate: Tensor,
     share: Tensor,
     apply: Tensor,  # bool
+    short: Sequence[Tensor] | None = None,  # second averages, beside the first
+    short_share: Tensor | None = None,
 ) -> None:
-    """Update every parameter, and its average where there are averages."""
-    if parameters[0].is_cuda and all(p.dtype == torch.float32 and p.is_contiguous() for p in parameters):
-        from highrank.ops import has_kernels
+    """Update every parameter, and its averages where there are any."""
+    whole = all(p.dtype == torch.float32 and p.is_contiguous() for p in parameters)
+    if parameters[0].is_cuda and whole and has_kernels(parameters[0].device):
+        from highrank.ops.averaged_sgd import kernel  # Triton takes a while to import, and may not be there
 
-        if has_kernels(parameters[0].device):
-            from highrank.ops.averaged_sgd import kernel
-
-            kernel.averaged_sgd_(parameters, grads, averages, keep, rate, share, apply)
-            return
-    reference_(parameters, grads, averages, keep, rate, share, apply)
+        kernel.averaged_sgd_(parameters, grads, averages, keep, rate, share, apply, short, short_share)
+        return
+    reference_(parameters, grads, averages, keep, rate, share, apply, short, short_share)
 
 
 def reference_(
@@ -40,6 +43,8 @@ def reference_(
     rate: Tensor,
     share: Tensor,
     apply: Tensor,
+    short: Sequence[Tensor] | None = None,
+    short_share: Tensor | None = None,
 ) -> None:
     """The definition, in plain torch."""
     for i, (p, grad) in enumerate(zip(parameters, grads, strict=True)):
@@ -47,3 +52,5 @@ def reference_(
         p.mul_(torch.where(apply, keep, 1.0).to(p.dtype)).sub_(change)
         if averages is not None:
             averages[i].add_((p - averages[i]) * torch.where(apply, share, 0.0).to(p.dtype))
+        if short is not None and short_share is not None:
+            short[i].add_((p - short[i]) * torch.where(apply, short_share, 0.0).to(p.dtype))

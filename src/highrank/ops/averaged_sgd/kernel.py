@@ -1,6 +1,6 @@
 """`averaged_sgd_` in Triton: one pass over parameter, gradient and average instead of seven.
 
-For P parameters in float32 the least traffic is 5 P words with averages (three read, two written).
+For P parameters in float32 the least traffic is 5 P words with averages (three read, two written), 7 P with two lists.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -31,24 +31,29 @@ def averaged_sgd_(
     rate: Tensor,
     share: Tensor,
     apply: Tensor,
+    short: Sequence[Tensor] | None = None,
+    short_share: Tensor | None = None,
 ) -> None:
     # The gradient of a sum over a view may come expanded or transposed; the kernel reads it as it lies.
     grads = [grad.to(torch.float32).contiguous() for grad in grads]
+    # What is not there is neither read nor written: the parameters stand in for it.
+    tails = [parameters if x is None else x for x in (averages, short)]
+    short_share = share if short_share is None else short_share
     for first in range(0, len(parameters), TENSORS):
         some = slice(first, first + TENSORS)
         sizes = tuple(p.numel() for p in parameters[some])
         starts = (0, *itertools.accumulate(triton.cdiv(n, BLOCK) for n in sizes))  # of each tensor's blocks
-        moved = parameters if averages is None else averages
         with torch.cuda.device_of(parameters[first]):
             _jitted[(starts[-1],)](
-                *(tuple(parameters[some]), tuple(grads[some]), tuple(moved[some]), starts, sizes),
-                *(keep, rate, share, apply.view(torch.uint8), averages is not None, BLOCK),
-            )
+                *(tuple(x[some]) for x in (parameters, grads, *tails)), starts, sizes,
+                keep, rate, share, short_share, apply.view(torch.uint8), averages is not None, short is not None, BLOCK,
+            )  # fmt: skip
 
 
 def _averaged_sgd_kernel(
-    parameters, grads, averages, starts, sizes, keep, rate, share, apply, AVERAGE: tl.constexpr, BLOCK: tl.constexpr
-):
+    parameters, grads, averages, short, starts, sizes, keep, rate, share, short_share, apply,
+    AVERAGE: tl.constexpr, SHORT: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A program owns a block of one of the tensors: one launch for all, since most of a model's tensors are small."""
     block = tl.program_id(0)
     for t in tl.static_range(len(parameters)):
@@ -61,6 +66,9 @@ def _averaged_sgd_kernel(
             if AVERAGE:
                 a = tl.load(averages[t] + i, mask=inside, other=0.0)
                 tl.store(averages[t] + i, a + tl.load(share).to(tl.float32) * (p - a), mask=inside)
+            if SHORT:
+                s = tl.load(short[t] + i, mask=inside, other=0.0)
+                tl.store(short[t] + i, s + tl.load(short_share).to(tl.float32) * (p - s), mask=inside)
 
 
 _jitted: Any = None if triton is None else triton.jit(_averaged_sgd_kernel)

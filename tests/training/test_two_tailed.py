@@ -1,0 +1,105 @@
+"""Two-tailed averaging against a slow transcription of the published algorithm that keeps every iterate."""
+
+import itertools
+import random
+
+import pytest
+import torch
+from torch import nn
+
+from highrank.training.two_tailed import TwoTailed
+
+UPDATES = 4  # between evaluations: E
+
+
+def slow(iterates, loss):
+    """Algorithms 1 and 2 of the paper without resets; after every evaluation (loss, weights, their number), S and L."""
+    s = length = 0
+    told = []
+    for t in range(1, len(iterates) + 1):
+        s, length = s + 1, length + 1
+        if t % UPDATES:
+            continue
+        average = lambda n, t=t: torch.stack(iterates[t - n : t]).mean(0)  # noqa: E731
+        if loss(average(s)) <= loss(average(length)):
+            s, length = 0, s
+        best, current = average(length), iterates[t - 1]
+        if loss(current) <= loss(best):
+            told.append((loss(current), current, 1))
+            if length == UPDATES:
+                s = length = 0
+        else:
+            told.append((loss(best), best, length))
+        told[-1] += (s, length)
+    return told
+
+
+def walk(optimizer, p, evaluations, noise):
+    """Noisy gradient descent to the origin: the iterates, and what the optimiser says at every evaluation."""
+    generator = random.Random(2)
+    iterates, told = [], []
+    evaluate = lambda x: (x**2).sum().item()  # noqa: E731
+    for _ in range(evaluations):
+        for _ in range(UPDATES):
+            p.grad = p.detach() + torch.tensor([generator.gauss(0, noise) for _ in p], dtype=p.dtype)
+            optimizer.step(torch.tensor(0.1), torch.tensor(1.0), torch.tensor(True))
+            iterates.append(p.detach().clone())
+        loss = optimizer.evaluate(lambda: evaluate(p.detach()))
+        with optimizer.averaged_weights():
+            told.append((loss, p.detach().clone(), optimizer.about()["average_length"]))
+        told[-1] += (int(optimizer.n_short), int(optimizer.n_averaged))
+    return iterates, told, evaluate
+
+
+@pytest.mark.parametrize("noise", [0.5, 3.0])
+def test_the_published_algorithm(noise):
+    p = nn.Parameter(torch.full((5,), 3.0, dtype=torch.float64))
+    iterates, told, loss = walk(TwoTailed([p]), p, 30, noise)
+    expected = slow(iterates, loss)
+    for mine, theirs in zip(told, expected, strict=True):
+        assert mine[2:] == theirs[2:]
+        assert mine[0] == pytest.approx(theirs[0], rel=1e-9)
+        torch.testing.assert_close(mine[1], theirs[1])
+    lengths = [length for _, _, length, *_ in told]
+    assert lengths[0] == 1  # far from the optimum the weights themselves are best ...
+    assert any(b < a for a, b in itertools.pairwise(lengths))  # ... the long average is given up ...
+    assert max(lengths) > 3 * UPDATES  # ... and grows
+
+
+def test_evaluating_leaves_the_weights_alone():
+    p = nn.Parameter(torch.full((5,), 3.0, dtype=torch.float64))
+    optimizer = TwoTailed([p])
+    walk(optimizer, p, 10, 1.0)
+    before, long, short = p.detach().clone(), optimizer.averages[0].clone(), optimizer.short[0].clone()
+    seen = []
+
+    def loss():
+        seen.append(p.detach().clone())
+        return [3.0, 1.0, 2.0][len(seen) - 1]
+
+    assert optimizer.evaluate(loss) == 1.0
+    assert len(seen) == 3
+    assert all(torch.equal(a, b) for a, b in zip(seen, (before, long, short), strict=True))
+    assert torch.equal(p, before)
+    assert torch.equal(optimizer.averages[0], long)
+
+
+def test_what_is_not_applied_changes_nothing():
+    p = nn.Parameter(torch.ones(3))
+    optimizer = TwoTailed([p])
+    walk(optimizer, p, 3, 0.1)
+    before = [x.clone() for x in (p.detach(), *optimizer.state())]
+    p.grad = torch.full_like(p, torch.nan)
+    optimizer.step(torch.tensor(0.1), torch.tensor(1.0), torch.tensor(False))
+    assert all(torch.equal(a, b) for a, b in zip(before, (p.detach(), *optimizer.state()), strict=True))
+
+
+def test_a_new_stage_begins_with_new_averages():
+    p = nn.Parameter(torch.ones(3))
+    optimizer = TwoTailed([p])
+    walk(optimizer, p, 10, 1.0)
+    optimizer.start_averaging()
+    assert not optimizer.won
+    assert int(optimizer.n_short) == int(optimizer.n_averaged) == 0
+    _, told, _ = walk(optimizer, p, 1, 1.0)
+    assert told[0][2] in (1, UPDATES)
