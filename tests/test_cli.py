@@ -112,7 +112,7 @@ def test_dynamic_evaluation_changes_no_file_of_the_run(place, trained):
     assert result["perplexity"] != plain["perplexity"]
     assert result["tokens"] == plain["tokens"]
     assert before == {p.name: p.read_bytes() for p in trained.iterdir() if p.is_file()}
-    assert "belong to --dynamic: add it" in fails("evaluate", "run", "--lr", 1, cwd=place)
+    assert "--lr belongs to --dynamic: add that" in fails("evaluate", "run", "--lr", 1, cwd=place)
     assert "--lambda belongs to" in fails("evaluate", "run", "--lambda", 1, cwd=place)
     assert "--lambda must be positive" in fails("evaluate", "run", "--dynamic", "--lambda", 0, cwd=place)
 
@@ -199,7 +199,7 @@ def test_cache_evaluation(place, trained):
     assert "with a cache" in highrank("evaluate", "run", "--cache", cwd=place).stdout
     assert "choose one" in fails("evaluate", "run", "--cache", "--dynamic", cwd=place)
     assert "must be below 1" in fails("evaluate", "run", "--cache", "--lambda", 1.5, cwd=place)
-    assert "belong to --cache" in fails("evaluate", "run", "--window", 5, cwd=place)
+    assert "--window belongs to --cache" in fails("evaluate", "run", "--window", 5, cwd=place)
 
 
 def test_export_and_import(place, trained):
@@ -502,3 +502,20 @@ def test_import_is_light():
 
 def test_mistakes_show_no_traceback_in_a_real_process(place):
     assert "did you mean" in fails("train", "ptb-moss", cwd=place, run=as_process)
+
+
+def test_options_of_another_way_are_named_and_refused(place, trained):
+    assert "--lr belongs to --dynamic: leave it out" in fails("evaluate", "run", "--cache", "--lr", 1, cwd=place)
+    assert "--epsilon must be positive" in fails("evaluate", "run", "--dynamic", "--epsilon", -1, cwd=place)
+    assert "leaves columns of fewer than 20" in fails("evaluate", "run", "--batch-size", 100_000, cwd=place)
+
+
+def test_output_folders_are_tried_before_the_work(tmp_path):
+    (tmp_path / "file").write_text("x")
+    for command in ("quickstart", "theory"):
+        assert "file is a file: choose a folder with --out." in fails(command, "--out", "file", cwd=tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
+
+
+def test_runs_of_no_folder(tmp_path):
+    assert "is not a folder" in fails("runs", "nope", cwd=tmp_path)

@@ -96,7 +96,7 @@ def test_characters(place, toy_folder):
         (["mos", "softmax", "--contains", ""], "--contains is empty"),
         (["mos", "softmax", "--contains", "runs runs runs"], "test has no step with"),
         (["mos", "softmax", "--device", "gpu"], 'no device "gpu"'),
-        (["mos", "softmax", "--out", "toy/test.txt"], "is a file: give --out a folder"),
+        (["mos", "softmax", "--out", "toy/test.txt"], "is a file: choose a folder with --out"),
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else "",
 )

@@ -16,9 +16,10 @@ from highrank.errors import UserError
 
 
 def output_folder(folder: Path) -> Path:
-    """`folder`, made and found writable: called first, so that no work is lost to a folder that cannot take it."""
+    """`folder`, tried out and left as it was: called first, so that no work is lost to one that cannot be written."""
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file: choose a folder with --out.")
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / f".{os.getpid()}.tmp"
@@ -26,6 +27,10 @@ def output_folder(folder: Path) -> Path:
         probe.unlink()
     except OSError as error:
         raise UserError(f"cannot write to {folder}: {error.strerror or error}; choose another folder.") from error
+    finally:
+        for path in missing:
+            with contextlib.suppress(OSError):
+                path.rmdir()
     return folder
 
 

@@ -104,7 +104,7 @@ def test_checks_notice_wrong_numbers():
         (["--words", "-5"], "at least 2 contexts and 2 words"),
         (["--contexts", "100000", "--words", "100000"], "the laboratory is for small languages"),
         (["--seed", "-1"], "--seed must lie between"),
-        (["--out", "file/lab"], "cannot read or write file/lab"),
+        (["--out", "file/lab"], "cannot write to file/lab"),
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else "",
 )
