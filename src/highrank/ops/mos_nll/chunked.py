@@ -21,8 +21,8 @@ from torch.autograd.function import once_differentiable
 
 from highrank.ops import HALF
 
-# How many bytes of logits may exist at once. On a CPU a slab that stays near the cache is also the fastest; a GPU
-# wants more rows a launch. Both were chosen with benchmarks/mos_nll.py.
+# How many bytes of logits may exist at once (or a quarter of W's, if that is more). On a CPU a slab that stays near the
+# cache is also the fastest; a GPU wants more rows a launch. Both were chosen with benchmarks/mos_nll.py.
 CPU_SLAB_BYTES = 24 * 2**20
 CUDA_SLAB_BYTES = 256 * 2**20
 
@@ -41,7 +41,10 @@ def mos_nll(
     compute_dtype = compute_dtype or h.dtype
     if h.device.type == "cpu" and compute_dtype in HALF:
         compute_dtype = torch.float32  # half-precision products are slow on most CPUs, and less exact
-    slab_bytes = slab_bytes or (CUDA_SLAB_BYTES if h.device.type == "cuda" else CPU_SLAB_BYTES)
+    if slab_bytes is None:
+        # W is read once a slab: a slab that is small beside it spends its time on that.
+        least = CUDA_SLAB_BYTES if h.device.type == "cuda" else CPU_SLAB_BYTES
+        slab_bytes = max(least, weight.numel() * weight.itemsize // 4)
     return _MosNLL.apply(h, log_pi, weight, bias, targets, compute_dtype, slab_bytes)
 
 
