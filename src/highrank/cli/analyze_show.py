@@ -53,7 +53,7 @@ def tables(record: Record) -> list[Table]:
             f"{'>= ' if model['projected'] else ''}{model['rank']:,}",
             f"{model['rank_bound']:,}",
             _number(model["effective_rank"]),
-            "-" if kld is None else f"{kld['mean']:.3f} ± {kld['standard_error']:.3f}",
+            _kld(kld),
         )
     return [table, *(_use_table(model) for model in record["models"] if "varying" in model)]
 
@@ -130,3 +130,10 @@ def _text(record: Record) -> str:
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:,.1f}"
+
+
+def _kld(kld: dict[str, Any] | None) -> str:
+    """With its standard error, but for a text whose contexts were all taken: nothing is sampled then."""
+    if kld is None:
+        return "-"
+    return f"{kld['mean']:.3f}" + (f" ± {kld['standard_error']:.3f}" if kld["standard_error"] else "")

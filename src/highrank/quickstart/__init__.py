@@ -152,6 +152,8 @@ def _farewell(out: Console, folder: Path, trained: list[spoken.Trained], seconds
         "What to try next:\n"
         f"  {highrank} generate {last} --prompt 'the statement'\n"
         f"  {highrank} train pydoc-mos --out {last} --resume --max-epochs 12   (go on training)\n"
+        f"  {highrank} compare {last} {trained[0].folder} --out comparison   (where one predicts better)\n"
+        f"  {highrank} theory      (the paper's theory put to the numbers)\n"
         f"  {highrank} recipes     (the paper's models, side by side)\n"
         f"  {highrank} data list   (where their corpora come from)",
         soft_wrap=True,
