@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from highrank.files import write_with
+from highrank.palette import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION
 
 # Okabe and Ito's palette, told apart by every kind of colour vision; dashes help in print.
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000")
+COLOURS = (BLUE, ORANGE, GREEN, VERMILLION, PURPLE, SKY, BLACK)
 DASHES = ("-", "--", "-.", ":")
 BY_HEAD = {"softmax": (COLOURS[0], "-"), "moc": (COLOURS[1], "--"), "mos": (COLOURS[2], "-")}
 GREY: dict[str, Any] = {"color": "#999999", "alpha": 0.15, "linewidth": 0}

@@ -5,8 +5,7 @@ from typing import Any
 
 from highrank.bench.record import Row
 from highrank.files import write_with
-
-GREEN, BLUE, ORANGE, GREY, SKY = "#009E73", "#0072B2", "#E69F00", "#777777", "#56B4E9"
+from highrank.palette import BLUE, GREEN, GREY, ORANGE, SKY
 
 
 def draw_losses(path: Path, rows: list[Row]) -> list[Path]:

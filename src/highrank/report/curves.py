@@ -8,13 +8,14 @@ from collections.abc import Callable
 from itertools import cycle
 from typing import Any
 
+from highrank.palette import GREY, HEADS, PURPLE
 from highrank.recipes import RECIPES
 from highrank.report import paper
 from highrank.report.components import ASKED, of_components, quality, study
 from highrank.report.records import Analysis, Record
 
 # Okabe and Ito's palette, told apart by every kind of colour vision; dashes tell apart the runs of one head.
-COLOURS = {"softmax": "#0072B2", "moc": "#E69F00", "mos": "#009E73", "other": "#CC79A7", "paper": "#666666"}
+COLOURS = {**HEADS, "other": PURPLE, "paper": GREY}
 DASHES = ("-", "--", "-.", ":")
 CORPORA = {"ptb": "Penn Treebank", "wt2": "WikiText-2"}
 

@@ -5,14 +5,15 @@ from pathlib import Path
 from typing import Any
 
 from highrank.files import write_with
+from highrank.palette import HEADS
 from highrank.theory.bounds import Ranks
 from highrank.theory.sweep import KINDS, Point
 
 # Okabe and Ito's palette, told apart by every kind of colour vision; dashes help in print.
 STYLES = {
-    "softmax": {"color": "#0072B2", "linestyle": "-"},
-    "moc": {"color": "#E69F00", "linestyle": "--"},
-    "mos": {"color": "#009E73", "linestyle": "-"},
+    "softmax": {"color": HEADS["softmax"], "linestyle": "-"},
+    "moc": {"color": HEADS["moc"], "linestyle": "--"},
+    "mos": {"color": HEADS["mos"], "linestyle": "-"},
     "control": {"color": "#666666", "linestyle": ":"},
 }
 MARKERS = {"softmax": "o", "moc": "s", "mos": "^"}

@@ -5,10 +5,11 @@ from typing import Any
 
 from highrank.analysis.compare import Comparison
 from highrank.files import write_with
+from highrank.palette import BLUE, VERMILLION
 from highrank.report.comparison.words import Grouping, groupings, title, token
 
 # Okabe and Ito's blue and vermilion, told apart by every kind of colour vision; the marker tells as well.
-AHEAD, BEHIND = ("#0072B2", "o"), ("#D55E00", "s")
+AHEAD, BEHIND = (BLUE, "o"), (VERMILLION, "s")
 
 
 def draw(files: list[Path], c: Comparison) -> None:
