@@ -24,7 +24,7 @@ WT2_MOS = Recipe(
     ),
     # The released one-GPU command splits the batch in three (5 columns each) to fit the memory of its day.
     train=TrainSpec(
-        lr=15.0, finetune_lr=20.0, batch_size=15, micro_batch_size=5, seed=1882, max_over_bptt=20, window_multiple=5
+        lr=15.0, finetune_lr=20.0, batch_size=15, seed=1882, max_over_bptt=20, window_multiple=5
     ),
     paper=(
         PaperResult(66.01, 63.33, "table 2"),
@@ -37,7 +37,7 @@ WT2_MOS_PLUS = replace(
     WT2_MOS,
     name="wt2-mos-plus",
     about="ours: wt2-mos with PartialShuffle, two-tailed averaging and three finetunings",
-    train=replace(WT2_MOS.train, micro_batch_size=None, partial_shuffle=True, averaging="two-tailed", finetunes=3),
+    train=replace(WT2_MOS.train, partial_shuffle=True, averaging="two-tailed", finetunes=3),
     paper=(),
 )
 
