@@ -23,9 +23,7 @@ WT2_MOS = Recipe(
         weight_drop=0.5,
     ),
     # The released one-GPU command splits the batch in three (5 columns each) to fit the memory of its day.
-    train=TrainSpec(
-        lr=15.0, finetune_lr=20.0, batch_size=15, seed=1882, max_over_bptt=20, window_multiple=5
-    ),
+    train=TrainSpec(lr=15.0, finetune_lr=20.0, batch_size=15, seed=1882, max_over_bptt=20, window_multiple=5),
     paper=(
         PaperResult(66.01, 63.33, "table 2"),
         PaperResult(63.88, 61.45, "table 2", finetuned=True),
