@@ -70,6 +70,21 @@ def test_a_run_cut_in_two_ends_within_the_noise_between_seeds(toy_corpus, tmp_pa
     assert max(lost) < statistics.stdev(uncut)
 
 
+def test_averages_that_start_anew_are_not_held_against_the_old_ones(run, toy_corpus, tmp_path):
+    """They are worse at first, which would end the stage by its patience."""
+    saved = checkpoints.load(run.folder)
+    saved.progress.history = [0.0] * 50  # nothing beats these
+    checkpoints.save(run.folder, saved)
+    ended = {}
+    for averages_only in (False, True):
+        copy = Run(tmp_path / f"copy-{averages_only}")
+        export_run(run, tmp_path / f"export-{averages_only}", torch.float16, 10**6, averages_only)
+        import_run(tmp_path / f"export-{averages_only}", copy)
+        train(LONG, toy_corpus, copy, CPU, resume=True, max_epochs=saved.progress.epoch + 1)
+        ended[averages_only] = checkpoints.load_progress(copy.folder).finished
+    assert ended == {False: True, True: False}
+
+
 def test_shards_are_bounded_and_complete():
     tensors = {"a": torch.arange(40_000.0).view(100, 400), "b": torch.ones(3), "c": torch.arange(90_000).view(-1, 3)}
     shards = list(_shards(tensors, 200_000))

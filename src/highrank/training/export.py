@@ -8,7 +8,8 @@
 An export holds the current weights and, once averaging is on, their averages and the best weights if they are others,
 with hidden states and generators, in the dtype asked for. `averages_only` keeps the best weights alone, which are
 averages once averaging is on: a quarter of a float32 checkpoint in float16. Training then goes on from them, with
-averages that start anew, as finetuning does. `import_run` gives float32 back.
+averages, and a history of validation that decides when the stage ends, that start anew, as finetuning does. `import_run`
+gives float32 back.
 """
 
 import json
@@ -114,7 +115,10 @@ def _checkpoint(folder: Path, index: dict[str, Any]) -> tuple[Checkpoint, dict[s
     progress = Progress(**index["progress"])
     if index["averages_only"]:
         progress.row, progress.loss_sum, progress.loss_tokens = 0, 0.0, 0
-        averages = {name: t.clone() for name, t in weights.items()} if index["averaging"] else {}
+        averages = {}
+        if index["averaging"]:
+            averages = {name: t.clone() for name, t in weights.items()}
+            progress.history = []  # of the old averages: new ones are worse at first, which must not end the stage
     checkpoint = Checkpoint(
         progress=progress,
         weights=weights,
