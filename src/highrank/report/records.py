@@ -45,6 +45,13 @@ class Record:
         pieces = self.data.get("pieces", [])
         return len(pieces) + (not pieces or pieces[0]["epoch"] > 0)
 
+    @property
+    def commit(self) -> str | None:
+        """Of the code that ended the run: a run in pieces has one for each."""
+        last = (self.data.get("pieces") or [{}])[-1]
+        said = last.get("commit") or self.data["provenance"]["commit"]
+        return None if said is None else str(said)
+
     def stage(self, number: int) -> dict[str, Any] | None:
         """What a stage came to: {"valid_ppl", "test_ppl", "epochs", "seconds"}; 0 is training, 1 finetuning."""
         for stage in self.data.get("stages", []):
