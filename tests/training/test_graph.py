@@ -43,7 +43,7 @@ def test_graphs_and_eager_steps_agree_without_dropout(toy_corpus, tmp_path, prec
     "settings", [[], NO_DROPOUT, [*NO_DROPOUT[1:], "model.weight_drop=0", "model.dropout_words=0.5"]]
 )
 def test_dropout_is_fresh_in_every_replay(toy_corpus, tmp_path, settings):
-    """All kinds, the recurrent weights' alone, and the words' alone (half of them: a toy has few, and masks must differ)."""
+    """All kinds, the recurrent weights' alone, and the words' alone (half: a toy has few, and masks must differ)."""
     training = make(toy_corpus, tmp_path, ["train.lr=0.0000001", *settings], graphs=True)
     window = next(training.windows())
     seen = set()
