@@ -14,7 +14,7 @@ from highrank.training import checkpoint as checkpoints
 from highrank.training.loop import Silent, Training, train
 from highrank.training.record import summarize
 from highrank.training.run import Run, copy_weights
-from highrank.training.step import Step
+from highrank.training.step import TRAINING_SLAB_BYTES, Step
 
 CPU = torch.device("cpu")
 TOY = Recipe(
@@ -128,6 +128,21 @@ def test_a_step_penalises_dropped_states_by_alpha_and_the_raw_ones_steps_by_beta
     assert (alpha, beta) == (2, 3)
     assert (g == 0).float().mean() > 0.2
     assert (raw == 0).sum() == 0
+
+
+@pytest.mark.parametrize("own", [None, 12345])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_the_loss_gets_more_memory_on_a_gpu_unless_its_head_has_its_own(toy_corpus, tmp_path, monkeypatch, device, own):
+    training = Training(TOY, toy_corpus, Run(tmp_path), CPU)
+    head, step, seen = training.model.head, training.step, []
+    head.slab_bytes = own
+    step.device = torch.device(device)  # after its tensors were made: what is looked at is the choice alone
+    loss = lambda g, targets, *, slab_bytes: seen.append(slab_bytes) or torch.zeros(targets.shape)  # noqa: E731
+    monkeypatch.setattr(head, "nll", loss)
+    window = next(iter(training.windows()))
+    step.score(window.words, window.targets, step.hidden[0])
+    assert seen == [own or (TRAINING_SLAB_BYTES if device == "cuda" else None)]
+    assert head.slab_bytes == own  # the model is as its owner left it
 
 
 @pytest.mark.parametrize(("clip", "scale"), [(0.25, 1.0), (0.25, 64.0), (1e9, 64.0), (math.inf, 1.0), (math.inf, 64.0)])
