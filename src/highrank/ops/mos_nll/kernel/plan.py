@@ -21,7 +21,7 @@ class Config(NamedTuple):
     block_d: int
     num_warps: int
     num_stages: int
-    tma: bool  # tiles through the tensor memory accelerator (Hopper and later), else through pointers
+    tma: bool  # tiles through the tensor memory accelerator (since Hopper), else through pointers
     flatten: bool  # one loop over (tile, chunk of D), so that loads run ahead across tiles
     programs: int  # a multiprocessor holds: with two, the exponentials of one hide under the products of the other
     halves: bool = False  # a tile of dz leaves in two halves, through half the shared memory
@@ -32,7 +32,7 @@ def forward_config(dtype: torch.dtype, device: torch.device, v: int, d: int) -> 
     """The forward kernel's configuration."""
     if dtype == torch.float32:  # no matrix unit multiplies exact float32: small tiles of plain multiply-adds
         return Config(64, 64, 16, num_warps=4, num_stages=3, tma=False, flatten=False, programs=2)
-    if not _has_tma(device):
+    if not _has_large_tiles(device):
         return Config(128, 128, 32, num_warps=8, num_stages=3, tma=False, flatten=True, programs=1)
     scratch_bytes = (120 if d > 512 else 60) * 2**20
     if d > 512 or v < 16384:
@@ -46,9 +46,14 @@ def backward_config(dtype: torch.dtype, device: torch.device, v: int, d: int) ->
     return config._replace(halves=config.tma and config.programs == 2)
 
 
+def _has_large_tiles(device: torch.device) -> bool:
+    """Hopper and Blackwell for data centres: TMA, and 227 KiB of shared memory a block. GeForce's Blackwell has 99."""
+    return _capability(device)[0] in (9, 10)
+
+
 @lru_cache
-def _has_tma(device: torch.device) -> bool:
-    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
+def _capability(device: torch.device) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(device) if device.type == "cuda" else (0, 0)
 
 
 @lru_cache
