@@ -7,14 +7,8 @@
 
 An export holds the current weights and, once averaging is on, their averages and the best weights if they are others,
 with hidden states and generators, in the dtype asked for. `averages_only` keeps the best weights alone, which are
-<<<<<<< HEAD
 averages once averaging is on: a quarter of a float32 checkpoint in float16. Training then goes on from them as
 finetuning does: averages, and the history of validation that ends a stage, start anew. `import_run` gives float32 back.
-=======
-averages once averaging is on: a quarter of a float32 checkpoint in float16. Training then goes on from them, with
-averages, and a history of validation that decides when the stage ends, that start anew, as finetuning does.
-`import_run` gives float32 back.
->>>>>>> h3-structure
 """
 
 import json
