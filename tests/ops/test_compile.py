@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("triton", reason="Triton is not installed: pip install triton")
+pytest.importorskip("triton")
 SHARED_KIB = {86: 99, 90: 227, 120: 99}  # by compute capability: shared memory of a block, CUDA programming guide
 KERNELS = {
     "_mos_nll_forward_kernel", "_mos_nll_mixture_kernel", "_mos_nll_dlogits_kernel", "_mos_nll_target_kernel",

@@ -1,21 +1,17 @@
 """The Triton kernels against float64 truth: on the GPU where there is one, else in Triton's interpreter."""
 
-import os
 from functools import partial
 
 import pytest
 import torch
 from torch import Tensor
 
-CUDA = torch.cuda.is_available()
-if not CUDA:
-    os.environ.setdefault("TRITON_INTERPRET", "1")  # before Triton and the kernels are imported
+from highrank.ops.mos_nll import kernel, reference
+from highrank.ops.mos_nll.kernel import operands, plan
+from interpreter import DEVICE, needs_kernels
 
-pytest.importorskip("triton")
-from highrank.ops.mos_nll import kernel, reference  # noqa: E402
-from highrank.ops.mos_nll.kernel import operands, plan  # noqa: E402
-
-DEVICE = "cuda" if CUDA else "cpu"
+pytestmark = needs_kernels
+CUDA = DEVICE == "cuda"
 ALIGNED = (16, 2, 32, 64)  # N, K, D, V
 RAGGED = (7, 3, 37, 101)
 PTB = (840, 15, 280, 10_000)
