@@ -185,7 +185,7 @@ def runs(
         row |= {"valid_ppl": None, "test_ppl": None, "state": ""}
         try:
             row["recipe"] = run.recipe().name
-            if (run.folder / "checkpoint.json").exists():
+            if run.checkpoint_file.exists():
                 progress = checkpoint.load_progress(run.folder)
                 row |= {"epoch": progress.epoch, "state": "finished" if progress.finished else "can resume"}
                 if progress.best_valid is not None:

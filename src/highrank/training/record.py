@@ -50,8 +50,7 @@ def summarize(
         f"{split}_ppl": evaluate(model, corpus.splits[split], batch_size, on_progress=watch(split)).perplexity
         for split in SPLITS
     }
-    # A run that was killed may have told more than its checkpoint knows.
-    epochs = [line for line in run.metrics() if line["kind"] == "epoch" and line["epoch"] <= progress.epoch]
+    epochs = run.epochs(progress.epoch)
     summary = {
         "recipe": info["recipe"]["name"],
         "overrides": overrides(info["recipe"]),
