@@ -7,8 +7,8 @@ from test_loop import losses
 from highrank.recipes import get_recipe
 from highrank.recipes.recipe import override
 from highrank.training.graph import GraphedStep
-from highrank.training.loop import Training
 from highrank.training.run import Run
+from highrank.training.stages import Training
 
 pytestmark = pytest.mark.gpu
 SMALL = ["model.embed_dim=24", "model.hidden_sizes=40,32", "model.n_components=3", "train.batch_size=4", "train.lr=2",

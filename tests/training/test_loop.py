@@ -11,9 +11,11 @@ import highrank
 from highrank.errors import UserError
 from highrank.recipes import DataSpec, ModelSpec, Recipe, TrainSpec, override
 from highrank.training import checkpoint as checkpoints
-from highrank.training.loop import Silent, Training, train
+from highrank.training.listener import Listener
+from highrank.training.loop import train
 from highrank.training.record import summarize
 from highrank.training.run import Run, copy_weights
+from highrank.training.stages import Training
 from highrank.training.step import TRAINING_SLAB_BYTES, Step
 
 CPU = torch.device("cpu")
@@ -169,11 +171,11 @@ def test_averaging_starts_by_the_rule_and_finetuning_follows(toy_corpus, tmp_pat
     recipe = changed(nonmono=2, patience=2, max_epochs=50, finetunes=1, finetune_lr=1.0, finetune_max_epochs=50)
     run, messages = Run(tmp_path / "run"), []
 
-    class Listener(Silent):
+    class Messages(Listener):
         def message(self, text):
             messages.append(text)
 
-    assert train(recipe, toy_corpus, run, CPU, listener=Listener()) == "finished"
+    assert train(recipe, toy_corpus, run, CPU, listener=Messages()) == "finished"
     stages = [(e["stage"], e["averaged"]) for e in epochs(run)]
     # epoch 4: 4.5 is above min(5, 4) without the last two of [5, 4, 3] -> min([5]) no; epoch 5: 4.6 > min([5, 4]) yes
     assert stages == [("train", False)] * 5 + [("train", True)] * 4 + [("finetune-1", True)] * 4

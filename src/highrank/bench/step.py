@@ -23,8 +23,8 @@ from highrank.data.catalog import CORPORA
 from highrank.data.corpus import Corpus, load_corpus
 from highrank.errors import UserError, nearest
 from highrank.recipes import RECIPES, DataSpec, ModelSpec, Recipe, TrainSpec, override
-from highrank.training.loop import Training
 from highrank.training.run import Run
+from highrank.training.stages import Training
 
 FAST, PLAIN = "mixed, graphs", "float32, eager"
 BILLION_VOCABULARY = 100_000  # words of the paper's vocabulary for the 1B corpus

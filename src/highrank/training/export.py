@@ -60,8 +60,8 @@ def export_run(run: Run, folder: Path, dtype: torch.dtype, max_shard_bytes: int,
             places.setdefault(name, []).append(files[-1].name)
     for name in COPIED:
         write_json(folder / name, read_json(run.folder / name, name))
-    epochs = [line for line in run.metrics() if line["kind"] == "epoch" and line["epoch"] <= saved.progress.epoch]
-    write_text(folder / EPOCHS, "".join(json.dumps(line) + "\n" for line in epochs))
+    lines = [json.dumps(line) + "\n" for line in run.epochs(saved.progress.epoch)]
+    write_text(folder / EPOCHS, "".join(lines))
     index = {
         "format": FORMAT,
         "dtype": str(dtype).removeprefix("torch."),

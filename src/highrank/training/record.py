@@ -21,9 +21,9 @@ from torch import Tensor
 
 from highrank.data.corpus import Corpus, cache_folder
 from highrank.evaluation.cache import cache_evaluate
-from highrank.evaluation.dynamic import OnProgress, cached_statistics, dynamic_evaluate
-from highrank.evaluation.perplexity import Evaluation, evaluate
-from highrank.evaluation.tune import OnPoint, tune_cache, tune_dynamic
+from highrank.evaluation.dynamic import cached_statistics, dynamic_evaluate
+from highrank.evaluation.perplexity import Evaluation, OnProgress, evaluate
+from highrank.evaluation.tune import OnPoint, Settings, tune_cache, tune_dynamic
 from highrank.files import write_json
 from highrank.recipes import cache_settings, dynamic_settings, overrides
 from highrank.recipes.recipe import CacheSettings, DynamicSettings
@@ -51,8 +51,7 @@ def summarize(
         f"{split}_ppl": evaluate(model, corpus.splits[split], batch_size, on_progress=watch(split)).perplexity
         for split in SPLITS
     }
-    # A run that was killed may have told more than its checkpoint knows.
-    epochs = [line for line in run.metrics() if line["kind"] == "epoch" and line["epoch"] <= progress.epoch]
+    epochs = run.epochs(progress.epoch)
     summary = {
         "recipe": info["recipe"]["name"],
         "overrides": overrides(info["recipe"]),
@@ -137,7 +136,11 @@ def record_of(run: Run, data: Any) -> bool:
 
 
 def _on_both(
-    adapt: Callable[[Tensor, Any, OnProgress], Evaluation], settings: Any, corpus: Corpus, watch: Watch, name: str
+    adapt: Callable[[Tensor, Settings, OnProgress], Evaluation],
+    settings: Settings,
+    corpus: Corpus,
+    watch: Watch,
+    name: str,
 ) -> dict[str, Any]:
     """One way to adapt, on validation and test."""
     began = time.perf_counter()
