@@ -25,12 +25,16 @@ def make(recipe="ptb-mos", settings=(), valid=70.123, **changes):
         "recipe": recipe, "outcome": "time-budget", "epochs": 3, "seconds": 590.0, "stage": 0, "seed": 28,
         "valid_ppl": valid, "test_ppl": valid - 2, "settings": resolved, "averaged_from": 2,
         "provenance": {"commit": "abc", "machine": "NVIDIA H200", "torch": "2"},
-        "pieces": [{"epoch": 0, "seconds": 0.0}],
+        "pieces": [piece()],
         "curve": {"epoch": [1, 2, 3], "seconds": [200.0, 400.0, 590.0], "train_ppl": [90.0, 80.0, 70.0],
                   "valid_ppl": ["inf", valid + 3, valid]},
     }  # fmt: skip
     stage = {"stage": 0, "epochs": 3, "best_epoch": 3, "seconds": 590.0, "valid_ppl": valid, "test_ppl": valid - 2}
     return {**record, "stages": [stage], **copy.deepcopy(changes)}
+
+
+def piece(epoch=0, commit="abc"):
+    return {"epoch": epoch, "seconds": 100.0 * epoch, "outcome": "time-budget", "commit": commit}
 
 
 def put(results, **records):
@@ -57,7 +61,7 @@ def test_every_committed_record_says_where_it_comes_from():
     records = load_records(ROOT / "results")
     assert records
     for record in records:
-        assert record.data["provenance"]["commit"], record.file
+        assert record.commit, record.file
         assert record.data["provenance"]["torch"], record.file
         assert record.data["curve"]["valid_ppl"], record.file
 
@@ -81,12 +85,12 @@ def test_each_stage_is_a_row_beside_the_paper(tmp_path):
     dynamic = {"settings": {}, "valid_ppl": 48.9, "test_ppl": 48.2, "seconds": 70.0}
     tuned = {**dynamic, "valid_ppl": 48.5, "test_ppl": 48.4, "tuning": {}}
     whole = make(stage=1, stages=stages, epochs=800, seconds=3400.0, valid_ppl=56.7, test_ppl=54.6, outcome="finished",
-                 dynamic=dynamic, dynamic_tuned=tuned, pieces=[{"epoch": 0}, {"epoch": 400}])  # fmt: skip
+                 dynamic=dynamic, dynamic_tuned=tuned, pieces=[piece(), piece(400, "def")])  # fmt: skip
     put(tmp_path, whole=whole, short=make())
     cells = numbers(tmp_path, "ptb")
     first = cells["ptb-mos, without finetuning", "valid / test", "test"]
     assert (first["paper"], first["source"], first["ours"]) == (55.97, "table 1", 56.2)
-    assert (first["epochs"], first["seconds"], first["seed"], first["commit"]) == (600, 2500.0, 28, "abc")
+    assert (first["epochs"], first["seconds"], first["seed"], first["commit"]) == (600, 2500.0, 28, "def")
     second = cells["ptb-mos, finetuned", "valid / test", "test"]
     assert (second["paper"], second["ours"], second["epochs"], second["seconds"]) == (54.44, 54.6, 800, 3400.0)
     third = cells["ptb-mos, + dynamic evaluation", "valid / test", "test"]  # chosen on valid, not on test
@@ -115,8 +119,8 @@ def test_ten_minutes_are_one_start_from_scratch_stopped_by_the_clock(tmp_path):
         good=make(valid=60.0, dynamic={"settings": {}, "valid_ppl": 52.0, "test_ppl": 51.0}),
         long=make(valid=50.0, seconds=900.0),
         counted=make(valid=49.0, outcome="max-epochs"),
-        resumed=make(valid=48.0, pieces=[{"epoch": 0}, {"epoch": 2}]),
-        imported=make(valid=47.0, pieces=[{"epoch": 2}]),
+        resumed=make(valid=48.0, pieces=[piece(), piece(2)]),
+        imported=make(valid=47.0, pieces=[piece(2)]),
         cpu=make(valid=46.0, provenance={"commit": "abc", "machine": "A CPU, 2 threads"}),
         other=make(valid=45.0, settings=["model.n_components=5"]))  # fmt: skip
     cells = numbers(tmp_path, "ten-minutes")

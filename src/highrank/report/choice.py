@@ -58,7 +58,7 @@ def origin(record: Record, scores: Scores) -> Origin:
     trained = scores if "epochs" in scores else data  # adapting has a time of its own; ours is that of training
     return Origin(
         path=record.path,
-        commit=(data.get("pieces") or [data["provenance"]])[-1]["commit"],  # that of the last piece
+        commit=record.commit,
         machine=record.machine,
         seed=data["seed"],
         epochs=trained["epochs"],

@@ -57,6 +57,12 @@ class Record:
         return "threads" not in self.machine
 
     @property
+    def commit(self) -> str | None:
+        """That of the last piece, which made the weights what they are."""
+        last = (self.data.get("pieces") or [self.data["provenance"]])[-1]
+        return None if last["commit"] is None else str(last["commit"])
+
+    @property
     def machine(self) -> str:
         return str(self.data["provenance"]["machine"]).removeprefix("NVIDIA ")
 

@@ -81,7 +81,7 @@ def _run(record: Record) -> dict[str, str]:
         "valid / test": f"{data['valid_ppl']:.2f} / {data['test_ppl']:.2f}",
         "dynamic": f"{adapted['valid_ppl']:.2f} / {adapted['test_ppl']:.2f}" if adapted else "",
         "seed": str(data["seed"]),
-        "commit": (data["provenance"]["commit"] or "")[:7],
+        "commit": (record.commit or "")[:7],
         "machine": record.machine,
     }
 
