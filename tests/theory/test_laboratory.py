@@ -68,6 +68,10 @@ def test_measure():
     fit = measure(language, language.log_p, name="truth", embed_dim=4, parameters=0, rank_bound=None)
     assert (fit.kl, fit.rank) == (0, 5)
     assert fit.perplexity == pytest.approx(torch.tensor(language.entropy).exp().item())
+    uniform = torch.full_like(language.log_p, 1 / 11).log()
+    fit = measure(language, uniform, name="uniform", embed_dim=1, parameters=0, rank_bound=None)
+    assert fit.perplexity == pytest.approx(11)
+    assert (fit.kl, fit.rank) == (pytest.approx(torch.tensor(11.0).log().item() - language.entropy), 1)
 
 
 def test_a_sweep_goes_down_and_respects_theory():
