@@ -10,9 +10,10 @@ import highrank
 from highrank.evaluation.dynamic import dynamic_evaluate, gradient_statistics
 from highrank.evaluation.perplexity import evaluate
 from highrank.recipes.recipe import DynamicSettings
+from highrank.training.checkpoint import Progress
 from highrank.training.export import export_run, import_run
 from highrank.training.loop import train
-from highrank.training.record import record, summarize
+from highrank.training.record import _outcome, record, summarize
 from highrank.training.run import Run
 
 STAGED = changed(LEARNER, nonmono=1, max_epochs=4, finetunes=2, finetune_max_epochs=3)
@@ -96,6 +97,7 @@ def test_a_record_holds_what_needs_the_weights(staged, tmp_path, monkeypatch):
         assert made[f"{how}_tuned"]["tuning"]["tokens"] == 100
         assert made[f"{how}_tuned"]["valid_ppl"] != made[how]["valid_ppl"]
     assert made["dynamic"]["seconds"] > 0
+    assert len(made["cache_tuned"]["tuning"]["tried"]) == 20  # of hundreds: the best
     json.dumps(made)
     assert made.keys() >= {"recipe", "epochs", "seconds", "valid_ppl", "test_ppl", "seed", "provenance"}
 
@@ -107,3 +109,26 @@ def test_a_summary_of_an_earlier_state_is_not_believed(staged, tmp_path, toy_cor
     assert record(run, toy_corpus, CPU) == first
     train(TOY, toy_corpus, run, CPU, resume=True, max_epochs=3)
     assert record(run, toy_corpus, CPU)["epochs"] == 3
+
+
+def test_a_record_is_of_one_stream_and_of_what_the_checkpoint_knows(toy_corpus, tmp_path):
+    run = Run(tmp_path / "run")
+    train(TOY, toy_corpus, run, CPU, max_epochs=2)
+    columns = summarize(run, toy_corpus, CPU, "max-epochs", batch_size=4)
+    model = highrank.load(run.folder).model
+    assert columns["valid_ppl"] == pytest.approx(evaluate(model, toy_corpus.splits["valid"], 4).perplexity)
+    told = epochs(run)
+    with run.metrics_file.open("a") as file:  # as a run that was killed leaves it
+        file.write(json.dumps({**told[-1], "epoch": 3}) + "\n")
+    made = record(run, toy_corpus, CPU)
+    assert made["eval_batch_size"] == 1
+    assert made["test_ppl"] == pytest.approx(evaluate(model, toy_corpus.splits["test"]).perplexity)
+    assert made["curve"]["epoch"] == [1, 2]
+    assert made["curve"]["valid_ppl"] == [round(line["valid_ppl"], 4) for line in told]
+
+
+def test_the_outcome_is_that_of_the_last_piece():
+    pieces = [{"outcome": "max-epochs"}, {"outcome": "time-budget"}]
+    assert _outcome(Progress(pieces=pieces)) == "time-budget"
+    assert _outcome(Progress(pieces=[*pieces, {"outcome": None}])) == _outcome(Progress()) == "cut off"
+    assert _outcome(Progress(pieces=pieces, finished=True)) == "finished"

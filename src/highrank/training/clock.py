@@ -11,9 +11,8 @@ METRICS_EVERY_SECONDS = 10.0
 class Clock:
     """Wall time: of the run in all, since this start, and since the last save or metrics line."""
 
-    def __init__(self, progress: Progress, checkpoint_every: float) -> None:
-        self._start = self._counted = self._wrote = time.perf_counter()
-        self._saved = self._start
+    def __init__(self, checkpoint_every: float) -> None:
+        self._start = self._counted = self._wrote = self._saved = time.perf_counter()
         self._checkpoint_every = checkpoint_every
 
     def since_start(self) -> float:

@@ -272,7 +272,7 @@ def _train(
         }
     )
     metrics = Metrics(run.folder, progress.metrics_bytes, progress.step)
-    clock = Clock(progress, checkpoint_every)
+    clock = Clock(checkpoint_every)
 
     def save() -> None:
         training.read_totals()
