@@ -7,9 +7,10 @@ import torch
 from test_loop import CPU, LEARNER, TOY, changed, epochs
 
 import highrank
+from highrank.evaluation.cache import cache_evaluate
 from highrank.evaluation.dynamic import dynamic_evaluate, gradient_statistics
 from highrank.evaluation.perplexity import evaluate
-from highrank.recipes.recipe import DynamicSettings
+from highrank.recipes.recipe import CacheSettings, DynamicSettings
 from highrank.training.checkpoint import Progress
 from highrank.training.export import export_run, import_run
 from highrank.training.loop import train
@@ -96,6 +97,13 @@ def test_a_record_holds_what_needs_the_weights(staged, tmp_path, monkeypatch):
         assert made[f"{how}_tuned"]["settings"] == made[f"{how}_tuned"]["tuning"]["best"]
         assert made[f"{how}_tuned"]["tuning"]["tokens"] == 100
         assert made[f"{how}_tuned"]["valid_ppl"] != made[how]["valid_ppl"]
+        assert made[f"{how}_tuned"]["tuning"]["split"] == "valid"
+    valid = corpus.splits["valid"][:101]  # the first hundred predictions, of validation alone
+    best = DynamicSettings(**made["dynamic_tuned"]["settings"])
+    ppl = dynamic_evaluate(model, valid, statistics, best).perplexity
+    assert made["dynamic_tuned"]["tuning"]["tried"][0]["perplexity"] == pytest.approx(ppl)
+    ppl = cache_evaluate(model, valid, CacheSettings(**made["cache_tuned"]["settings"])).perplexity
+    assert made["cache_tuned"]["tuning"]["tried"][0]["perplexity"] == pytest.approx(ppl)
     assert made["dynamic"]["seconds"] > 0
     assert len(made["cache_tuned"]["tuning"]["tried"]) == 20  # of hundreds: the best
     json.dumps(made)
