@@ -1,5 +1,6 @@
 """Rounds, quartiles and records."""
 
+import collections
 import csv
 
 import pytest
@@ -128,6 +129,19 @@ def test_a_step_is_timed_after_its_warm_up_and_averages_where_training_would(mon
     row = step._measure(recipe, step.PLAIN, CPU, 20, 4, averaging)
     assert row["rounds"] == 4
     assert seen == [averaging] * 5
+
+
+def test_the_softmax_beside_a_mixture_is_the_same_op_with_one_component(monkeypatch):
+    shapes = {}
+
+    def timed(calls, *rest, **named):
+        shapes.update({name: tuple(call.args[1][0].shape) for name, call in calls.items()})
+        return {name: Timing(*[ms] * 5, 3) for name, ms in zip(calls, (6.0, 2.0, 4.0), strict=True)}, {}
+
+    monkeypatch.setattr(scaling, "in_turns", timed)
+    row = scaling._point((4, 3, 5, 9), CPU, torch.float32, 1, collections.defaultdict(lambda: 1.0))
+    assert shapes == {"mixture": (4, 3, 5), "softmax": (4, 1, 5), "cross_entropy": (4, 1, 5)}
+    assert (row["ratio"], row["best_ms"], row["softmax_ms"], row["cross_entropy_ms"]) == (3.0, 6.0, 2.0, 4.0)
 
 
 def test_the_time_left_is_that_of_the_points_left(tmp_path, monkeypatch):
