@@ -124,7 +124,8 @@ def test_a_record_is_of_one_stream_and_of_what_the_checkpoint_knows(toy_corpus, 
     train(TOY, toy_corpus, run, CPU, max_epochs=2)
     columns = summarize(run, toy_corpus, CPU, "max-epochs", batch_size=4)
     model = highrank.load(run.folder).model
-    assert columns["valid_ppl"] == pytest.approx(evaluate(model, toy_corpus.splits["valid"], 4).perplexity)
+    one, four = (evaluate(model, toy_corpus.splits["valid"], batch_size).perplexity for batch_size in (1, 4))
+    assert columns["valid_ppl"] == four != one
     told = epochs(run)
     with run.metrics_file.open("a") as file:  # as a run that was killed leaves it
         file.write(json.dumps({**told[-1], "epoch": 3}) + "\n")
