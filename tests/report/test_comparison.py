@@ -71,11 +71,11 @@ def test_every_number_stands_on_its_own_side():
     assert "| B | two (Softmax, 6,000 parameters) | 109.95 | 4.7000 |" in lines
     assert "| 1 to 9 | 40 | 5.125 | 5.375 | +0.2500 ± 0.0500 |" in lines
     assert "| 10 to 99 | 60 | 4.500 | 4.250 | -0.2500 |" in lines
-    start = lines.index("## Where one is furthest ahead")
+    start, end = (lines.index(f"## Where {name} is furthest ahead") for name in ("one", "two"))
     assert lines[start + 2] == "### 1. +2.00 nats: `came`"
     assert lines[start + 4 : start + 7 : 2] == ["> … so far **came** rest", "Token 1,234."]
-    assert "| one | `came` 0.60, `other` 0.30 | 0.60, rank 1 |" in lines[start:]
-    assert "| two | `guess` 0.70, `other` 0.20 | 0.08, rank 7 |" in lines[start:]
+    assert "| one | `came` 0.60, `other` 0.30 | 0.60, rank 1 |" in lines[start:end]
+    assert "| two | `guess` 0.70, `other` 0.20 | 0.08, rank 7 |" in lines[start:end]
     html = page(by_hand())
     assert "<td>1 to 9<td class=n>40<td class=n>5.125<td class=n>5.375<td class=n>+0.2500 ± 0.0500" in html
     first, second = re.findall("<article.*?</article>", html, flags=re.S)

@@ -1,12 +1,14 @@
 """`highrank theory` as a user meets it, small; and checks that fail when what they check is broken."""
 
 import dataclasses
+import io
 import json
 import re
 from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console
 
 import highrank.theory as package
 from highrank.cli.theory import parse_dims
@@ -39,7 +41,13 @@ def test_theory(tmp_path, extra):
         found = point["found"]
         if point["head"] != "mos":
             assert point["lower_bound"] <= found["kl"]
-            assert found["rank"] <= found["embed_dim"] + 1 + bias
+            bound = found["embed_dim"] + 1 + bias
+            assert found["rank"] <= bound
+            assert found["rank_bound"] == (bound if bound < 8 else None)  # eight words allow no more
+            assert (point["lower_bound"] == 0) == (found["embed_dim"] >= report["ranks"]["enough_for_softmax"])
+        known = [found["kl"]] + ([point["constructed"]["kl"]] if point["constructed"] else [])
+        assert point["kl_attainable_at_most"] == min(known)
+    assert any(point["kl_attainable_at_most"] < point["found"]["kl"] for point in report["points"])
     table = (tmp_path / "lab" / "table.md").read_text().splitlines()
     assert len(table) == 2 + 6 * 3
     for name in ("kl", "rank"):
@@ -55,7 +63,23 @@ def test_one_component_and_few_contexts(tmp_path):
     )
     assert "K = 1: a softmax" in done.stdout
     assert "FAILS" not in done.stdout
+    assert "for a MoS-1, D >= 2 is enough" in done.stdout  # as for the softmax that it is
+    assert re.search(r"\d of 9 checks hold, \d cannot be shown at these sizes", done.stdout)
     in_process("theory", "--contexts", 2, "--words", 2, "--dims", "1", "--quick", "--out", ".", cwd=tmp_path)
+
+
+def test_the_time_left_is_in_proportion(monkeypatch):
+    now, out = [0.0], Console(file=io.StringIO(), width=200)
+    monkeypatch.setattr(package.time, "perf_counter", lambda: now[0])
+
+    def a_quarter(*arguments):
+        now[0] = 12.0
+        arguments[-1](3, "mos", 0.25)
+        return []
+
+    monkeypatch.setattr(package, "sweep", a_quarter)
+    package._watched_sweep(Setup(), None, out)
+    assert out.file.getvalue() == "   D = 3, MoS: 25% done, about 36 s left\n"
 
 
 def test_a_failing_check_ends_with_code_1(tmp_path, monkeypatch):
@@ -169,3 +193,4 @@ def test_the_default_sweep_covers_the_rank(rank):
         assert {1, max(1, rank - 2), rank - 1, rank} <= set(swept)
         assert len(swept) <= 15
     assert Setup().true_rank == 16
+    assert Setup(contexts=64, words=32, dims=(40,)).swept == [40]  # beyond the words, and not beyond the contexts
