@@ -45,7 +45,9 @@ def test_what_is_drawn(tmp_path, drawn):
     draw(tmp_path, [curve(round_off=1e-14), curve("softmax", round_off=1e-13)], "a title")
     (axis,) = drawn[0].axes
     assert [list(x) for x in axis.lines[0].get_data()] == list(curve().points())
-    assert axis.patches[0].get_x() + axis.patches[0].get_width() == pytest.approx(1e-13)  # of any of them
+    assert axis.patches[0].get_x() + axis.patches[0].get_width() == pytest.approx(
+        1e-13, rel=1e-9, abs=0
+    )  # of any of them
     assert axis.get_legend()
     draw(tmp_path, [curve() for _ in range(5)], "many")
     assert drawn[1].legends  # beside the curves
@@ -57,4 +59,4 @@ def test_the_use_of_an_output_matrix_is_drawn_over_each_largest(tmp_path, drawn)
     draw_use(tmp_path, spectra, 1e-13, "a title")
     (axis,) = drawn[0].axes
     assert [list(line.get_ydata()) for line in axis.lines] == [[1.0, 0.25], [1.0, FLOOR]]
-    assert axis.patches[0].get_y() + axis.patches[0].get_height() == pytest.approx(1e-13)
+    assert axis.patches[0].get_y() + axis.patches[0].get_height() == pytest.approx(1e-13, rel=1e-9, abs=0)

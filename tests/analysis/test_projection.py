@@ -73,7 +73,7 @@ def test_the_tolerance_is_of_all_that_was_projected():
     for block in a.split(40):
         projection.apply(block)
     bound = (math.sqrt(30) + math.sqrt(5) + 6) / math.sqrt(5)
-    assert projection.tolerance(90) == pytest.approx(bound * press_tolerance(a.norm().item(), 90, 30))
+    assert projection.tolerance(90) == pytest.approx(bound * press_tolerance(a.norm().item(), 90, 30), rel=1e-9, abs=0)
 
 
 def test_the_correction_is_that_of_the_docstring():
