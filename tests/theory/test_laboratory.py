@@ -6,10 +6,11 @@ import itertools
 import pytest
 import torch
 
+from highrank.analysis.rank import press_tolerance
 from highrank.data.synthetic import low_rank_language
 from highrank.heads import MoCHead, MoSHead, SoftmaxHead
 from highrank.theory.bounds import ranks
-from highrank.theory.laboratory import fit_adam, fit_lbfgs, measure, random_model
+from highrank.theory.laboratory import fit_adam, fit_lbfgs, measure, random_model, rank
 from highrank.theory.sweep import Effort, _jittered, sweep
 
 
@@ -114,6 +115,12 @@ def test_measure():
     fit = measure(language, uniform, name="uniform", embed_dim=1, parameters=0, rank_bound=None)
     assert fit.perplexity == pytest.approx(11)
     assert (fit.kl, fit.rank) == (pytest.approx(torch.tensor(11.0).log().item() - language.entropy), 1)
+
+
+def test_a_few_units_of_round_off_are_no_rank():
+    unit = press_tolerance(1.0, 7, 11)
+    for units, found in ((4, 1), (16, 2)):
+        assert rank(torch.tensor([1.0, units * unit], dtype=torch.float64), (7, 11)) == found
 
 
 def test_a_sweep_goes_down_and_respects_theory():
