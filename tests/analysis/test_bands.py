@@ -49,6 +49,11 @@ def test_one_line_has_no_error():
     assert found.gain_se is None
 
 
+def test_no_steps_are_no_groups():
+    none = np.zeros(0, dtype=np.int64)
+    assert grouped(["all"], none, np.zeros(0), np.zeros(0), none) == []
+
+
 def test_decades():
     names, bands = decades(np.array([0, 1, 9, 10, 99, 100, 1234]))
     assert names == ["never", "1 to 9", "10 to 99", "100 to 999", "1,000 to 9,999"]

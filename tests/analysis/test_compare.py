@@ -6,13 +6,18 @@ import numpy as np
 import pytest
 import torch
 
-from highrank.analysis.bands import Group
-from highrank.analysis.compare import compare
+import highrank
+from highrank.analysis.bands import Group, by_previous_word, decades, grouped, pair_counts, word_counts
+from highrank.analysis.compare import compare, compare_runs
+from highrank.analysis.context import Surroundings
 from highrank.analysis.paper_cases import PAPER_CASES
 from highrank.analysis.reading import read
 from highrank.data.corpus import EOS, Corpus, tokenize
 from highrank.errors import UserError
 from highrank.models import LanguageModel
+from highrank.recipes import DataSpec, ModelSpec, Recipe, TrainSpec
+from highrank.training.loop import train
+from highrank.training.run import Run
 
 
 def model(corpus, head, seed):
@@ -59,6 +64,20 @@ def test_groups_add_up(toy_corpus, pair):
         assert sum(g.steps * g.gain for g in groups) == pytest.approx(found.overall.gain * found.tokens)
 
 
+def test_groups_are_by_counts_in_training(toy_corpus, pair):
+    """Of the word, of the word after the one before it, and by the word before; read in one split, counted in train."""
+    for split in ("valid", "train"):  # only the longer one has previous words of enough steps
+        ids, found = toy_corpus.splits[split], compare(*pair, toy_corpus, split)
+        train, previous, words = toy_corpus.splits["train"].numpy(), ids[:-1].numpy(), ids[1:].numpy()
+        rows = *(read(m, ids).nll.double().numpy() for m in pair), Surroundings(ids, toy_corpus).lines
+        size = toy_corpus.vocab_size
+        assert found.by_frequency == grouped(*decades(word_counts(train, words, size)), *rows)
+        assert found.by_pair == grouped(*decades(pair_counts(train, previous, words, size)), *rows)
+        assert found.by_previous == by_previous_word(toy_corpus.words, previous, *rows)
+    assert len(found.by_frequency) == 2
+    assert len(found.by_previous) > 5
+
+
 def test_swapping_the_models_swaps_the_signs(toy_corpus, pair):
     one, two = compare(*pair, toy_corpus, n=5), compare(*reversed(pair), toy_corpus, n=5)
     assert [s.position for s in one.a_ahead] == [s.position for s in two.b_ahead]
@@ -74,6 +93,7 @@ def test_contains_narrows_everything(toy_corpus, pair):
     assert all("bird" in (*s.context, s.reference) for s in shown)
     expected = {s.position for s in (*whole.a_ahead, *whole.b_ahead) if "bird" in (*s.context, s.reference)}
     assert {s.position for s in shown} == expected
+    assert found.a_better == len(found.a_ahead)  # all of them are shown
     assert sum(g.steps for g in found.by_frequency) == found.overall.steps
     assert found.a.nll == whole.a.nll  # perplexities stay those of the split
 
@@ -81,6 +101,7 @@ def test_contains_narrows_everything(toy_corpus, pair):
 def test_a_model_is_nowhere_ahead_of_itself(toy_corpus, pair):
     found = compare(pair[0], pair[0], toy_corpus)
     assert found.a_ahead == found.b_ahead == []
+    assert found.a_better == 0
     assert found.overall == Group("all", found.tokens, found.a.nll, found.a.nll, 0.0, 0.0)
 
 
@@ -99,9 +120,12 @@ def test_the_papers_cases_are_found_by_their_text():
     words, splits = tokenize({"train": text, "valid": text, "test": text})
     corpus = Corpus("penn", "word", words, splits, "x")
     models = model(corpus, "mos", 1), model(corpus, "softmax", 2)
-    cases = compare(*models, corpus).paper_cases
+    found = compare(*models, corpus)
+    cases = found.paper_cases
+    assert (found.b.head, found.b.n_components) == ("softmax", 1)
     assert [c.paper.number for c in cases] == [1, 2, 3, 4, 5, 6]
     assert [c.step is not None for c in cases] == [False, False, True, False, False, False]
+    assert cases[2].step.position == 1 + len(case.key.split())  # the first of three
     assert cases[2].step.reference == case.reference
     assert cases[2].step.context[-len(case.key.split()) :] == case.key.split()
     assert compare(*models, corpus, "valid").paper_cases is None
@@ -119,6 +143,18 @@ def test_the_papers_cases_are_in_its_test_set(corpora):
         assert penn.words[ids[step + 1]] == case.reference
 
 
+def test_runs_are_read_on_the_split_asked_for(toy_folder, toy_corpus, tmp_path):
+    spec = TrainSpec(lr=5.0, batch_size=4, seed=1, bptt=10, max_epochs=1, finetunes=0)
+    for head in ("mos", "softmax"):
+        recipe = Recipe(head, "", DataSpec(str(toy_folder)), ModelSpec(head, 6, (6,), n_components=2), spec)
+        train(recipe, toy_corpus, Run(tmp_path / head), torch.device("cpu"))
+    models = [highrank.load(tmp_path / head).model for head in ("mos", "softmax")]
+    for split in ("valid", "test"):
+        found = compare_runs(tmp_path / "mos", tmp_path / "softmax", split=split, n=3)
+        assert (found.a.name, found.b.name) == ("mos", "softmax")
+        assert found == compare(*models, toy_corpus, split, names=("mos", "softmax"), n=3)
+
+
 def test_losses_that_are_no_numbers(toy_corpus, pair):
     pair[1].head.bias.data[0] = np.nan
     with pytest.raises(UserError, match="two has losses that are no numbers"):
@@ -130,6 +166,9 @@ def test_wrong_arguments(toy_corpus, pair):
         compare(*pair, toy_corpus, n=0)
     with pytest.raises(UserError, match='no split "tset"'):
         compare(*pair, toy_corpus, "tset")
+    one_token = dataclasses.replace(toy_corpus, splits={**toy_corpus.splits, "test": toy_corpus.splits["test"][:1]})
+    with pytest.raises(UserError, match=r"the test split of .*toy has no token to predict"):
+        compare(*pair, one_token)
     rare = dataclasses.replace(toy_corpus, words=[*toy_corpus.words, "nowhere"])
     with pytest.raises(UserError, match='test has no step with "nowhere"'):
         compare(*pair, rare, contains="nowhere")

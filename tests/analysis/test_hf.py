@@ -1,7 +1,9 @@
 """Models of transformers, made here: no network, no download."""
 
 import json
+import math
 import sys
+import types
 import warnings
 
 import pytest
@@ -9,6 +11,7 @@ import torch
 
 from highrank.analysis import analyze_softmax
 from highrank.analysis.hf import (
+    _windows,
     check_causal,
     encode,
     hidden_blocks,
@@ -69,7 +72,36 @@ def test_cast_up_whatever_the_weights_are(tmp_path, dtype):
     assert model.weight.dtype == torch.float64
     assert (model.context, model.weight.shape) == (16, (61, 8))
     assert parameter_bytes(str(tmp_path / "model"), "float64") == 8 * sum(p.numel() for p in model.model.parameters())
+    assert parameter_bytes(str(tmp_path / "model"), "float32") == 4 * sum(p.numel() for p in model.model.parameters())
     assert load_hf(str(tmp_path / "model"), CPU, "float32").weight.dtype == torch.float32
+
+
+def test_a_long_context_is_used_in_part(llama, monkeypatch):
+    monkeypatch.setattr("highrank.analysis.hf.MAX_CONTEXT", 10)
+    assert load_hf(llama, CPU).context == 10
+
+
+@pytest.mark.parametrize("context", [1, 2, 3, 5, 8])
+def test_windows_overlap_by_half_a_context(context):
+    for tokens in range(1, 30):
+        rows = []  # (token, how many words its window has shown before it)
+        for start, skip in _windows(tokens, context):
+            new = list(range(start + skip, min(start + context, tokens)))
+            assert new  # no window for nothing
+            rows += [(token, token - start) for token in new]
+        assert [token for token, _ in rows] == list(range(tokens))
+        assert all(before >= min(token, context - max(1, context // 2)) for token, before in rows)
+
+
+def test_no_more_than_a_context_is_asked_for_at_once():
+    def zeros(ids, size):
+        assert len(ids) <= 12
+        return torch.zeros(len(ids), size)
+
+    stub = types.SimpleNamespace(context=12, weight=torch.zeros(5, 8), bias=None)
+    stub.hidden, stub.log_prob = lambda ids: zeros(ids, 8), lambda ids: zeros(ids, 5) - math.log(5)
+    assert is_plain_softmax(stub, torch.arange(100))
+    check_causal(stub, torch.arange(100))
 
 
 def test_every_token_once_and_with_at_least_half_a_context(llama):

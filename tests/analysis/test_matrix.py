@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from highrank.analysis import analyze, carrying_state
+from highrank.analysis import matrix as matrix_module
 from highrank.analysis import memory as memory_module
 from highrank.analysis.kld import pairwise_kld, sample_contexts
-from highrank.analysis.matrix import CONTEXTS, SPECTRUM_POINTS, WINDOW, context_count, spectrum_json
+from highrank.analysis.matrix import CONTEXTS, SPECTRUM_POINTS, WINDOW, Stages, context_count, spectrum_json
 from highrank.analysis.memory import check_memory, free_bytes, needed_bytes
 from highrank.errors import UserError
 from highrank.evaluation.perplexity import evaluate
@@ -49,6 +50,7 @@ def test_fewer_tokens_than_words():
     assert result.kld.contexts == 25
     assert result.kld.standard_error == 0  # every context was taken
     assert analyze(carrying_state(model), ids[:2]).kld is None
+    assert analyze(carrying_state(model), ids[:1]).perplexity is None  # the first word is never predicted
 
 
 @pytest.mark.parametrize("head", ["softmax", "mos"])
@@ -62,6 +64,8 @@ def test_projected(head):
     assert result.effective_rank is None
     assert result.kld == exact.kld
     assert 1 <= len(result.singular_values) < 60
+    assert len(result.singular_values) <= result.rank
+    assert result.tolerance > 3 * exact.tolerance  # the projection may stretch what is round-off
     assert result.singular_values[0].item() == pytest.approx(exact.singular_values[0].item(), rel=4 / math.sqrt(120))
 
 
@@ -112,6 +116,8 @@ def test_penn_treebank_fits_in_8_gib():
     assert contexts == 5000
     assert needed_bytes(82_430, 10_000, None, contexts, 200) < 6 * 2**30  # the rest is for the model and torch
     assert context_count(82_430, 150_000, 5000) < 2000
+    assert context_count(82_430, 10**9, 5000) == 100  # fewer would say nothing
+    assert needed_bytes(100, 10_000, None, 3, 10) < needed_bytes(10**6, 10_000, None, 3, 10) / 50
 
 
 def test_the_memory_table_of_the_documentation():
@@ -145,8 +151,28 @@ def test_too_little_memory_is_told_beforehand(monkeypatch):
         analyze(carrying_state(a_model()), torch.randint(60, (90,)))
 
 
-def test_free_memory_is_found():
+def test_stages_are_timed_one_by_one(monkeypatch):
+    clock = iter([0.0, 1.0, 5.0])
+    monkeypatch.setattr(matrix_module.time, "perf_counter", lambda: next(clock))
+    stages = Stages(CPU, None)
+    stages.end("rows")
+    stages.end("svd")
+    assert stages.seconds == {"rows": 1.0, "svd": 4.0}
+
+
+def test_free_memory_is_what_the_machine_and_the_container_leave(tmp_path, monkeypatch):
     assert free_bytes(CPU) is None or free_bytes(CPU) > 2**20
+    monkeypatch.setattr(memory_module, "Path", lambda path: tmp_path / path.lstrip("/"))
+    assert free_bytes(CPU) is None
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc" / "meminfo").write_text("MemTotal: 9000 kB\nMemAvailable:    1000 kB\n")
+    assert free_bytes(CPU) == 1000 * 1024
+    group = tmp_path / "sys" / "fs" / "cgroup"
+    group.mkdir(parents=True)
+    (group / "memory.current").write_text("100000")
+    for limit, free in (("600000", 500_000), ("9000000", 1000 * 1024), ("max", 1000 * 1024)):
+        (group / "memory.max").write_text(limit)
+        assert free_bytes(CPU) == free
 
 
 @pytest.mark.gpu

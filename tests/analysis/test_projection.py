@@ -68,6 +68,22 @@ def test_the_norm_bound_holds():
         assert torch.linalg.matrix_norm(projection.matrix, 2).item() < bound
 
 
+def test_the_tolerance_is_of_all_that_was_projected():
+    a, projection = torch.randn(90, 30, dtype=torch.float64), Projection(30, 5, 0, CPU)
+    for block in a.split(40):
+        projection.apply(block)
+    bound = (math.sqrt(30) + math.sqrt(5) + 6) / math.sqrt(5)
+    assert projection.tolerance(90) == pytest.approx(bound * press_tolerance(a.norm().item(), 90, 30), rel=1e-9, abs=0)
+
+
+def test_the_correction_is_that_of_the_docstring():
+    """Eight columns: the tail is taken off each square, then its share of the directions that are left given back."""
+    found = top_of_spectrum(torch.tensor([4.0, 2, 1, 0, 0, 0, 0, 0], dtype=torch.float64))
+    assert found.square().tolist() == pytest.approx([16 - 5 / 8, (4 - 1 / 8) / (7 / 8), 1 / (6 / 8)])
+    falling = top_of_spectrum(torch.tensor([3.0, 3, 0, 0, 0, 0, 0, 0], dtype=torch.float64))
+    assert falling[:2].square().tolist() == pytest.approx([9 / (7 / 8), 9 - 9 / 8])
+
+
 def test_the_same_seed_draws_the_same_and_sizes_are_checked():
     assert torch.equal(Projection(20, 5, 1, CPU).matrix, Projection(20, 5, 1, CPU).matrix)
     assert not torch.equal(Projection(20, 5, 1, CPU).matrix, Projection(20, 5, 2, CPU).matrix)

@@ -35,6 +35,7 @@ def test_small_stacks_give_the_same(monkeypatch):
     """Where LAPACK cannot address 2V rows, fewer join R at a time."""
     monkeypatch.setattr(rank_module, "MAX_ELEMENTS", 40 * 45)
     assert stack_rows(40) == 45
+    assert (stack_rows(44), stack_rows(30)) == (45, 60)  # one row at least must join R
     a, reducer = low_rank(333, 40, 40), RowReducer()
     for part in a.split(9):
         reducer.add(part)
@@ -54,6 +55,21 @@ def test_exact_rank_is_found_under_round_off_and_not_over_it(rank):
     assert found(a) == rank
     assert found(a + 1e-4 * tolerance * torch.randn_like(a)) == rank
     assert found(a + 10 * tolerance * torch.randn_like(a)) == 40
+
+
+def test_the_tolerance_is_press_et_als():
+    """0.5 sqrt(m + n + 1) s_max eps of float64, worked out by hand for 82,430 x 10,000 and a largest value of 2."""
+    assert press_tolerance(2.0, 82_430, 10_000) == pytest.approx(0.5 * 304.024670 * 2 * 2.220446e-16, rel=1e-6, abs=0)
+
+
+def test_rows_wait_for_each_other(monkeypatch):
+    """A QR for every 40 rows or so, and not for every block."""
+    reductions, reducer = [], RowReducer()
+    reduce = reducer._reduce
+    monkeypatch.setattr(reducer, "_reduce", lambda: reductions.append(1) or reduce())
+    for part in low_rank(400, 40, 40).split(5):
+        reducer.add(part)
+    assert len(reductions) == 9  # the first after 80 rows, then after every 40
 
 
 def test_effective_rank():

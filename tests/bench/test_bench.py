@@ -111,6 +111,8 @@ def test_lstm(tmp_path):
     rows = check_files(tmp_path / "bench", "lstm_cpu", ["layers", "batch", "T", "times_ours"])
     assert [row["implementation"] for row in rows] == ["highrank, float32", "nn.LSTM, float32"]
     assert all(row["status"] == "ok" for row in rows)
+    ours, torchs = (float(row["best_ms"]) for row in rows)
+    assert [float(row["times_ours"]) for row in rows] == [1.0, torchs / ours]
     assert "5-7-4" in done.stdout
 
 

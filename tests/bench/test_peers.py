@@ -31,9 +31,14 @@ def test_a_wrong_gradient_shows():
         rows = F.cross_entropy(F.linear(a, w, b), y, reduction="none")
         return rows.detach() + (rows - rows.detach()).mean()
 
-    nll, grad = errors(peers.composed(forgetful), SHAPE, CPU, torch.float32)
-    assert nll < 1e-5
-    assert grad > 0.1
+    def even(*inputs):  # and one that gives every token the same
+        nll = peers.naive(*inputs)
+        return nll.detach() + (nll - nll.detach()).mean()
+
+    for loss in (peers.composed(forgetful), even):
+        nll, grad = errors(loss, SHAPE, CPU, torch.float32)
+        assert nll < 1e-5
+        assert grad > 0.1
 
 
 @pytest.mark.parametrize("release", ["without a bias", "with a bias"])
@@ -75,4 +80,6 @@ def test_the_naive_way_is_seen_to_build_everything():
     whole = n * k * v * 4 / 2**20  # MiB of all logits
     naive, ours = cpu_extra_mib([Job("naive", (n, k, 8, v)), Job("highrank, chunked", (n, k, 8, v))], torch.float32)
     assert naive > 2 * whole
+    (told,) = [one.bytes_a_logit for one in implementations(CPU, torch.float32) if one.name == "naive"]
+    assert naive == pytest.approx(told / 4 * whole, rel=0.25)  # what it is said to need, before it is tried
     assert 0 < ours < whole

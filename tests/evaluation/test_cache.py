@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from highrank.evaluation.cache import cache_evaluate
+from highrank.evaluation.cache import cache_evaluate, cache_probabilities
 from highrank.evaluation.perplexity import evaluate
 from highrank.models import LanguageModel
 from highrank.recipes.recipe import CacheSettings
@@ -15,13 +15,14 @@ V = 12
 
 def make(head):
     torch.manual_seed(2)
-    return LanguageModel(V, head=head, embed_dim=6, hidden_sizes=(8, 6), n_components=3).double().eval()
+    options = {"embed_dim": 6, "hidden_sizes": (8, 6), "n_components": 3, "dropout_output": 0.5}
+    return LanguageModel(V, head=head, **options).double()  # in training mode: dropout must be turned off
 
 
 def transcription(model, ids, s):
     """One step at a time, one word of the vocabulary at a time."""
     with torch.no_grad():
-        hidden = model.backbone(ids[:-1, None], model.initial_state(1))
+        hidden = model.eval().backbone(ids[:-1, None], model.initial_state(1))
         p_model = model.head.log_prob(hidden.g)[:, 0].exp()
     h, total = hidden.raw[:, 0], 0.0
     for t in range(len(ids) - 1):
@@ -40,10 +41,20 @@ def transcription(model, ids, s):
 @pytest.mark.parametrize("head", ["softmax", "moc", "mos"])
 @pytest.mark.parametrize("block", [1, 7, 500])
 def test_equals_the_formulas(head, block):
-    ids, settings = torch.randint(V, (40,)), CacheSettings(window=9, theta=2.0, lamb=0.3)
-    result = cache_evaluate(make(head), ids, settings, block=block)
+    ids, settings, told = torch.randint(V, (40,)), CacheSettings(window=9, theta=2.0, lamb=0.3), []
+    result = cache_evaluate(make(head), ids, settings, block=block, on_progress=lambda *done: told.append(done))
     assert result.tokens == 39
+    assert told == [(min(i + block, 39), 39) for i in range(0, 39, block)]
     assert math.isclose(result.nll, transcription(make(head), ids, settings), rel_tol=1e-9)
+
+
+def test_one_pass_for_several_windows_and_thetas_in_small_blocks():
+    ids, model, windows, thetas = torch.randint(V, (40,)), make("mos"), [3, 20, 9], [1.0, 2.0]
+    together = cache_probabilities(model, ids, windows, thetas, block=5).cache
+    for i, window in enumerate(windows):
+        for j, theta in enumerate(thetas):
+            alone = cache_probabilities(model, ids, [window], [theta]).cache[0, 0]
+            torch.testing.assert_close(together[i, j], alone, rtol=1e-9, atol=1e-12)
 
 
 def test_no_share_is_plain_evaluation():

@@ -1,5 +1,6 @@
 """Dynamic evaluation against a slow transcription of its formulas."""
 
+import dataclasses
 import math
 
 import pytest
@@ -55,17 +56,31 @@ def transcription(model, train, ids, s):
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-@pytest.mark.parametrize("head", ["softmax", "moc", "mos"])
-def test_equals_the_formulas(head, device):
+@pytest.mark.parametrize(("head", "lamb"), [("softmax", 0.3), ("moc", 0.3), ("mos", 0.3), ("mos", 4.0)])
+def test_equals_the_formulas(head, lamb, device):
     train, ids = torch.randint(V, (203,)).to(device), torch.randint(V, (58,)).to(device)
-    model = make(head, device)
+    model, settings = make(head, device), dataclasses.replace(SETTINGS, lamb=lamb)
     before = {n: p.detach().clone() for n, p in model.named_parameters()}
-    statistics = gradient_statistics(model, train, SETTINGS)
-    result = dynamic_evaluate(model, ids, statistics, SETTINGS)
+    statistics = gradient_statistics(model, train, settings)
+    share = torch.cat([r.flatten() for r in statistics]) / sum(r.mean() for r in statistics)
+    assert (lamb > 1) == bool((share > 1 / lamb).any())  # only a large lambda meets the clipping
+    result = dynamic_evaluate(model, ids, statistics, settings)
     assert all(torch.equal(p, before[n]) for n, p in model.named_parameters())  # the model itself never changes
     assert result.tokens == 57
-    expected = transcription(make(head, device), train, ids, SETTINGS)
+    expected = transcription(make(head, device), train, ids, settings)
     assert math.isclose(result.nll, expected, rel_tol=1e-10)
+
+
+def test_progress_begins_at_once_and_ends_with_the_text():
+    model, ids, told = make("softmax"), torch.randint(V, (58,)), []
+    statistics = gradient_statistics(model, torch.randint(V, (203,)), SETTINGS)
+    dynamic_evaluate(model, ids, statistics, SETTINGS, lambda *done: told.append(done))
+    assert told == [(0, 57), (57, 57)]
+
+
+def test_a_training_text_shorter_than_the_statistics_batch():
+    statistics = gradient_statistics(make("mos"), torch.randint(V, (7,)), SETTINGS)  # not four columns, but three
+    assert sum(r.sum() for r in statistics) > 0
 
 
 def test_learning_nothing_is_plain_evaluation():
@@ -92,6 +107,13 @@ def test_statistics_are_cached_by_content(tmp_path, monkeypatch):
     for a, b in zip(first, cached_statistics(model, file, train, SETTINGS, tmp_path), strict=True):
         assert torch.equal(a, b)
     monkeypatch.setattr("highrank.evaluation.dynamic.gradient_statistics", lambda *_: first)
+    cached_statistics(make("moc"), file, train, SETTINGS, tmp_path)
+    for text in (train[:-1], train.flip(0)):
+        cached_statistics(model, file, text, SETTINGS, tmp_path)
+    for change in ({"segment": 6}, {"stats_batch_size": 5}):
+        cached_statistics(model, file, train, dataclasses.replace(SETTINGS, **change), tmp_path)
     file.write_bytes(b"other weights")
     cached_statistics(model, file, train, SETTINGS, tmp_path)
-    assert len(list((tmp_path / "dynamic").iterdir())) == 2
+    assert len(list((tmp_path / "dynamic").iterdir())) == 7  # another name for each
+    cached_statistics(model, file, train, dataclasses.replace(SETTINGS, lr=1.0, lamb=1.0, epsilon=1.0), tmp_path)
+    assert len(list((tmp_path / "dynamic").iterdir())) == 7  # what the statistics do not depend on

@@ -3,17 +3,17 @@ from itertools import islice
 import pytest
 import torch
 
-from highrank.evaluation.generation import generate
+from highrank.evaluation.generation import _sample, generate
 from highrank.models import LanguageModel
 
 
 @pytest.fixture
 def model():
-    torch.manual_seed(1)
-    model = LanguageModel(20, head="mos", embed_dim=6, hidden_sizes=(8, 5), n_components=3)
+    torch.manual_seed(3)
+    model = LanguageModel(20, head="mos", embed_dim=6, hidden_sizes=(8, 5), n_components=3, dropout_output=0.5)
     for p in model.parameters():
         p.data.mul_(8)  # sharp enough for the order of words to matter
-    return model
+    return model  # in training mode: dropout must be turned off
 
 
 def sample(model, n=30, seed=0, **options):
@@ -31,8 +31,17 @@ def test_temperature_zero_is_greedy(model):
     assert greedy == sample(model, seed=5, temperature=0)
     assert greedy == sample(model, seed=7, top_k=1)
     assert greedy == sample(model, seed=9, top_p=1e-6)
-    log_p, _ = model.log_prob(torch.tensor([[3], [4]]), model.initial_state(1))
-    assert greedy[0] == log_p[-1, 0].argmax().item()
+
+
+def test_every_word_follows_from_all_before_it(model):
+    text, cold = [3, 4], 0
+    for word in sample(model, temperature=0):
+        log_p, _ = model.log_prob(torch.tensor(text)[:, None], model.initial_state(1))
+        assert word == log_p[-1, 0].argmax().item()
+        alone, _ = model.log_prob(torch.tensor([text[-1:]]), model.initial_state(1))
+        cold += word != alone[0, 0].argmax().item()
+        text.append(word)
+    assert cold > 10  # the words before the last one do matter here
 
 
 def test_top_k_and_top_p_keep_the_likeliest(model):
@@ -43,6 +52,28 @@ def test_top_k_and_top_p_keep_the_likeliest(model):
     assert first <= set(order[:3])
     nucleus = order[: int((p[order].cumsum(0) < 0.6).sum()) + 1]
     assert {sample(model, 1, seed, top_p=0.6)[0] for seed in range(60)} <= set(nucleus)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ((1.0, None, None), [8, 4, 2, 1, 1]),
+        ((2.0, None, None), [8**0.5, 2, 2**0.5, 1, 1]),
+        ((0.5, None, None), [64, 16, 4, 1, 1]),
+        ((1.0, 3, None), [8, 4, 2, 0, 0]),
+        ((1.0, 99, None), [8, 4, 2, 1, 1]),
+        ((1.0, None, 0.7), [8, 4, 0, 0, 0]),
+        ((1.0, 3, 0.8), [8, 4, 0, 0, 0]),  # 12 of the 14 that top-k leaves: the two of them are enough
+        ((2.0, None, 0.7), [8**0.5, 2, 2**0.5, 0, 0]),
+    ],
+)
+def test_temperature_then_top_k_then_top_p(options, expected):
+    log_p, generator = torch.tensor([8.0, 4, 2, 1, 1]).log() - 7, torch.Generator().manual_seed(0)
+    words = torch.stack([_sample(log_p, *options, generator) for _ in range(2000)])
+    share = torch.tensor(expected) / sum(expected)
+    found = words.bincount(minlength=5) / 2000
+    assert ((found == 0) == (share == 0)).all()
+    assert (found - share).abs().max() < 0.05
 
 
 def test_frequencies_follow_the_model(model):

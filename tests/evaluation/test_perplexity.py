@@ -53,6 +53,25 @@ def test_columns_predict_every_token_once(ids, batch_size):
 def test_columns_start_cold(model, ids):
     halves = [by_hand(model, ids[:51]), by_hand(model, ids[50:])]
     assert math.isclose(evaluate(model, ids, 2).nll, sum(halves) / 2, rel_tol=1e-12)
+    thirds = [by_hand(model, part) * (len(part) - 1) for part in (ids[:35], ids[34:69], ids[68:])]  # unequal
+    assert math.isclose(evaluate(model, ids, 3).nll, sum(thirds) / 100, rel_tol=1e-12)
+
+
+def test_progress_and_another_way_to_score(model, ids):
+    told = []
+
+    def twice(words, targets, state):
+        nll, hidden = model(words, targets, state)
+        return 2 * nll, hidden
+
+    found = evaluate(model, ids, window=40, score=twice, on_progress=lambda *done: told.append(done))
+    assert math.isclose(found.nll, 2 * evaluate(model, ids).nll, rel_tol=1e-12)
+    assert told == [(40, 100), (80, 100), (100, 100)]
+
+
+def test_one_token_is_no_stream(model, ids):
+    with pytest.raises(ValueError, match="at least two tokens"):
+        evaluate(model, ids[:1])
 
 
 def test_training_mode_is_restored_and_not_used(model, ids):

@@ -36,7 +36,27 @@ def test_the_search_walks_to_the_optimum_of_a_bowl(optimum):
     assert len({tuple(round(math.log(getattr(s, k)), 5) for k in KNOBS) for s in calls}) < MOST_POINTS
 
 
-def test_a_point_that_diverges_is_never_chosen():
+def test_rounds_go_on_until_no_knob_moves():
+    """Along a narrow valley each knob can only move a little, and then the other."""
+
+    def valley(s):
+        x, y = math.log2(s.lr / START.lr) - 4, math.log2(s.lamb / START.lamb) - 4
+        return x**2 + y**2 - 1.4 * x * y
+
+    best = coarse_to_fine(START, valley)
+    assert best.lr == pytest.approx(16 * START.lr, rel=0.35)
+    assert best.lamb == pytest.approx(16 * START.lamb, rel=0.35)
+
+
+def test_a_point_that_diverges_is_never_chosen(monkeypatch):
+    def evaluation(model, ids, statistics, settings, on_progress):
+        return Evaluation(math.nan if settings.lr > 0.015 else -settings.lr, 23)
+
+    monkeypatch.setattr("highrank.evaluation.tune.dynamic_evaluate", evaluation)
+    tuned = tune_dynamic(make("mos"), torch.arange(24) % V, [], START)
+    assert tuned.best.lr == pytest.approx(0.01 * math.sqrt(2), rel=1e-5)
+    assert tuned.points[-1][1] == math.inf
+    assert tuned.as_json()["tried"][-1]["perplexity"] is None  # JSON has no infinity
     assert coarse_to_fine(START, lambda s: math.inf if s.lr > 0.015 else -s.lr).lr == pytest.approx(0.01 * math.sqrt(2))
 
 
@@ -79,5 +99,6 @@ def test_one_pass_over_the_cache_grid_equals_an_evaluation_a_point(head):
     assert tuned.points[0] == (tuned.best, min(nll for _, nll in tuned.points))
     for settings, nll in tuned.points[:: len(tuned.points) // 12]:
         assert nll == pytest.approx(cache_evaluate(model, ids, settings).nll, rel=1e-12)
+    assert min(s.window for s, _ in tune_cache(model, ids[:9], CacheSettings(window=1)).points) == 1  # and not a half
     assert len(tuned.as_json(most=3)["tried"]) == 3
     assert tuned.as_json()["points"] == len(tuned.points) > 500

@@ -1,5 +1,6 @@
 """A comparison on paper: the page needs nothing else, odd words stay words, and every form tells the same numbers."""
 
+import dataclasses
 import json
 import re
 from html.parser import HTMLParser
@@ -7,15 +8,25 @@ from html.parser import HTMLParser
 import pytest
 import torch
 
-from highrank.analysis.compare import compare
+from highrank.analysis.bands import Group
+from highrank.analysis.compare import Comparison, Side, Step, compare
 from highrank.analysis.paper_cases import PAPER_CASES
-from highrank.analysis.prediction import Component, Prediction
+from highrank.analysis.prediction import Candidate, Component, Prediction
 from highrank.data.corpus import EOS, Corpus, tokenize
 from highrank.models import LanguageModel
 from highrank.report.comparison import as_json, write
+from highrank.report.comparison.figure import AHEAD, BEHIND, _panel
 from highrank.report.comparison.markdown import markdown
 from highrank.report.comparison.page import page
-from highrank.report.comparison.words import previous_rows, probability, speaking, summary
+from highrank.report.comparison.words import (
+    MOST_PREVIOUS,
+    groupings,
+    previous_rows,
+    probability,
+    reading_notes,
+    speaking,
+    summary,
+)
 
 ODD = ["<b>", "a|b", "`", "*", "&amp;", "[x](y)", "$", "_", "'", '"', "</mark>", "é"]
 
@@ -37,6 +48,81 @@ def comparison(name="toy", level="word", heads=("mos", "moc"), text=None):
 @pytest.fixture(scope="module")
 def found():
     return comparison()
+
+
+def by_hand(**changes):
+    """One step each way, every number another."""
+    one = Prediction(0.5, 0.6, 1, [Candidate("came", 0.6), Candidate("other", 0.3)], [])
+    two = Prediction(2.5, 0.08, 7, [Candidate("guess", 0.7), Candidate("other", 0.2)], [])
+    ahead = Step(1234, ["so", "far"], "came", ["rest"], 2.0, one, two)
+    behind = Step(77, ["then"], "came", [], -2.0, two, one)
+    up, down = Group("1 to 9", 40, 5.125, 5.375, 0.25, 0.05), Group("10 to 99", 60, 4.5, 4.25, -0.25, None)
+    sides = Side("one", "mos", 3, 5000, 4.75), Side("two", "softmax", 1, 6000, 4.70)
+    overall = Group("all", 100, 4.75, 4.70, -0.05, 0.01)
+    made = Comparison(
+        "toy", "word", "test", None, 1, 200, *sides, overall, 30, [ahead], [behind], [up, down], [], [], None
+    )
+    return dataclasses.replace(made, **changes)
+
+
+def test_every_number_stands_on_its_own_side():
+    lines = markdown(by_hand()).splitlines()
+    assert "| A | one (MoS of 3, 5,000 parameters) | 115.58 | 4.7500 |" in lines
+    assert "| B | two (Softmax, 6,000 parameters) | 109.95 | 4.7000 |" in lines
+    assert "| 1 to 9 | 40 | 5.125 | 5.375 | +0.2500 ± 0.0500 |" in lines
+    assert "| 10 to 99 | 60 | 4.500 | 4.250 | -0.2500 |" in lines
+    start, end = (lines.index(f"## Where {name} is furthest ahead") for name in ("one", "two"))
+    assert lines[start + 2] == "### 1. +2.00 nats: `came`"
+    assert lines[start + 4 : start + 7 : 2] == ["> … so far **came** rest", "Token 1,234."]
+    assert "| one | `came` 0.60, `other` 0.30 | 0.60, rank 1 |" in lines[start:end]
+    assert "| two | `guess` 0.70, `other` 0.20 | 0.08, rank 7 |" in lines[start:end]
+    html = page(by_hand())
+    assert "<td>1 to 9<td class=n>40<td class=n>5.125<td class=n>5.375<td class=n>+0.2500 ± 0.0500" in html
+    first, second = re.findall("<article.*?</article>", html, flags=re.S)
+    assert "<span class='gain a'>+2.00 nats</span><span class=soft>one is ahead; token 1,234" in first
+    assert "<span class='gain b'>-2.00 nats</span><span class=soft>two is ahead; token 77" in second
+    for article, came, guess in ((first, "in-a", "in-b"), (second, "in-b", "in-a")):
+        parts = dict(re.findall(r"<div class=(in-[ab])>(.*?)</ol>", article, flags=re.S))
+        assert "<li class=came><span class=bar style='width:60.0%'></span><span>came" in parts[came]
+        assert "below" not in parts[came]
+        assert "<li class='came below'><span>came</span><span>0.08, rank 7</span>" in parts[guess]
+
+
+def test_the_whole_in_two_sentences():
+    told = "two gains 0.0500 ± 0.0100 nats a token on one. one gives the word that came the higher probability at 30.0%"
+    assert summary(by_hand()) == f"Over the 200 steps of test, {told} of them."
+    assert summary(by_hand(contains="far")).startswith('Over the 100 steps of test with "far" in their context, two')
+    better = dataclasses.replace(by_hand().overall, gain=0.05)
+    assert "one gains 0.0500 ± 0.0100 nats a token on two" in summary(by_hand(overall=better))
+    assert not any("columns" in note for note in reading_notes(by_hand()))
+    assert any("read in 4 columns" in note for note in reading_notes(by_hand(columns=4)))
+
+
+def test_intervals_are_two_standard_errors_each_way():
+    """On the page the scale runs from the lowest end to the highest, over 208 of 220 units."""
+    (svg,) = re.findall("<td>1 to 9.*?<svg.*?>(.*?)</svg>", page(by_hand()))
+    numbers = [float(x) for x in re.findall(r"(?:x1|x2|cx)=([\d.]+)", svg)]
+    low, high = -0.25, 0.35
+    x = [round(6 + 208 * (value - low) / (high - low), 1) for value in (0, 0, 0.15, 0.35, 0.25)]
+    assert numbers == x
+    assert "var(--a)" in svg
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axis = plt.subplots()
+    _panel(axis, groupings(by_hand())[0])
+    (up, _, (reach,)), (down, _, _) = axis.containers
+    assert [float(x) for x in reach.get_segments()[0][:, 0]] == pytest.approx([0.15, 0.35])
+    assert [(bar.get_color(), bar.get_marker()) for bar in (up, down)] == [AHEAD, BEHIND]
+    plt.close(figure)
+
+
+def test_previous_words_are_the_extremes_of_both_ends():
+    groups = [Group(f"w{i}", 50, 1.0, 1.0, gain, 0.1) for i, gain in enumerate(range(13, -13, -1))]
+    shown = previous_rows(by_hand(by_previous=groups))
+    assert [g.gain for g in shown] == [*range(13, 13 - MOST_PREVIOUS, -1), *range(-13 + MOST_PREVIOUS, -13, -1)]
 
 
 class Page(HTMLParser):
@@ -112,7 +198,8 @@ def test_the_papers_cases_are_shown_or_said_to_be_missing():
     found = comparison("penn", heads=("mos", "softmax"), text=[*case.key.split(), case.reference, "x", EOS] * 30)
     for text in (Page(page(found)).text, markdown(found).replace("\\", "")):
         assert "Case 1" in text
-        assert "million 0.38, tons 0.24" in text
+        assert "MoS said million 0.38, tons 0.24" in text
+        assert "MoC said billion 0.39, million 0.36" in text
         assert len(re.findall("not in this text|Not found in this text", text)) == 5
         assert "geometric mean" not in text  # no MoC here
 

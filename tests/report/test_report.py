@@ -7,13 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from highrank.bench.step import BENCH_ONLY, CASES
 from highrank.errors import UserError
 from highrank.recipes import get_recipe, override
-from highrank.report import build, fill, sections
+from highrank.report import build, fill, paper, sections
+from highrank.report.choice import of_state, trained_for
 from highrank.report.components import study
-from highrank.report.records import Record, load_records
-from highrank.report.table import NOT_RUN, flat
-from highrank.report.write import write
+from highrank.report.curves import close, figures
+from highrank.report.records import Analysis, Record, load_analyses, load_records
+from highrank.report.table import NOT_RUN, Cell, Column, Origin, as_good, flat
+from highrank.report.write import _cards, _run, write
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,12 +28,16 @@ def make(recipe="ptb-mos", settings=(), valid=70.123, **changes):
         "recipe": recipe, "outcome": "time-budget", "epochs": 3, "seconds": 590.0, "stage": 0, "seed": 28,
         "valid_ppl": valid, "test_ppl": valid - 2, "settings": resolved, "averaged_from": 2,
         "provenance": {"commit": "abc", "machine": "NVIDIA H200", "torch": "2"},
-        "pieces": [{"epoch": 0, "seconds": 0.0}],
+        "pieces": [piece()],
         "curve": {"epoch": [1, 2, 3], "seconds": [200.0, 400.0, 590.0], "train_ppl": [90.0, 80.0, 70.0],
                   "valid_ppl": ["inf", valid + 3, valid]},
     }  # fmt: skip
     stage = {"stage": 0, "epochs": 3, "best_epoch": 3, "seconds": 590.0, "valid_ppl": valid, "test_ppl": valid - 2}
     return {**record, "stages": [stage], **copy.deepcopy(changes)}
+
+
+def piece(epoch=0, commit="abc"):
+    return {"epoch": epoch, "seconds": 100.0 * epoch, "outcome": "time-budget", "commit": commit}
 
 
 def put(results, **records):
@@ -41,10 +48,14 @@ def put(results, **records):
     return results
 
 
+def table_of(results, name):
+    (found,) = [t for t in build(results).tables if t.name == name]
+    return found
+
+
 def numbers(results, table):
     """(row, column, part) -> entry of `highrank report --json`."""
-    (found,) = [t for t in build(results).tables if t.name == table]
-    return {(e["row"], e["column"], e["part"]): e for e in flat(found)}
+    return {(e["row"], e["column"], e["part"]): e for e in flat(table_of(results, table))}
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/results.md"])
@@ -91,19 +102,84 @@ def test_each_stage_is_a_row_beside_the_paper(tmp_path):
     dynamic = {"settings": {}, "valid_ppl": 48.9, "test_ppl": 48.2, "seconds": 70.0}
     tuned = {**dynamic, "valid_ppl": 48.5, "test_ppl": 48.4, "tuning": {}}
     whole = make(stage=1, stages=stages, epochs=800, seconds=3400.0, valid_ppl=56.7, test_ppl=54.6, outcome="finished",
-                 dynamic=dynamic, dynamic_tuned=tuned, pieces=[{"epoch": 0}, {"epoch": 400}])  # fmt: skip
+                 dynamic=dynamic, dynamic_tuned=tuned, pieces=[piece(), piece(400, "def")])  # fmt: skip
     put(tmp_path, whole=whole, short=make())
     cells = numbers(tmp_path, "ptb")
     first = cells["ptb-mos, without finetuning", "valid / test", "test"]
     assert (first["paper"], first["source"], first["ours"]) == (55.97, "table 1", 56.2)
-    assert (first["epochs"], first["seconds"], first["seed"], first["commit"]) == (600, 2500.0, 28, "abc")
+    assert (first["epochs"], first["seconds"], first["seed"], first["commit"]) == (600, 2500.0, 28, "def")
     second = cells["ptb-mos, finetuned", "valid / test", "test"]
     assert (second["paper"], second["ours"], second["epochs"], second["seconds"]) == (54.44, 54.6, 800, 3400.0)
     third = cells["ptb-mos, + dynamic evaluation", "valid / test", "test"]  # chosen on valid, not on test
     assert (third["paper"], third["ours"], third["seconds"]) == (47.69, 48.4, 3400.0)
     assert third["about"] == "in 2 pieces, settings tuned on valid"
     assert cells["ptb-softmax, finetuned", "valid / test", "test"]["ours"] is None
+    assert "60.7 / 58.8 | not run" in sections(build(tmp_path))["ptb"]  # as its authors print it
     assert "58.30 / 56.20" in sections(build(tmp_path))["ablation"]  # the ablation is without finetuning
+
+
+def test_a_run_that_was_not_finetuned_has_no_such_row(tmp_path):
+    old = {key: value for key, value in make(stage=1).items() if key != "stages"}  # as records once were
+    assert numbers(put(tmp_path, a=make()), "ptb")["ptb-mos, finetuned", "valid / test", "test"]["ours"] is None
+    assert of_state("trained")(Record("old", old)) is None
+    assert of_state("finetuned")(Record("old", old)) == old
+
+
+def test_validation_alone_chooses(tmp_path):
+    """Of runs and of what a report puts first; neither test perplexity, nor another model, nor a study counts."""
+    first = {"stage": 0, "epochs": 3, "seconds": 590.0, "valid_ppl": 66.0, "test_ppl": 59.0}
+    put(tmp_path,
+        good=make(valid=64.0, test_ppl=63.0, stages=[]),
+        lucky=make(valid=65.0, test_ppl=60.0, stages=[]),
+        tuned=make(valid=62.0, test_ppl=61.0, stages=[first], stage=1, seconds=1200.0),
+        other=make(valid=40.0, settings=["model.n_components=5"]),
+        study=make(valid=41.0, outcome="max-epochs"),
+        wt2=make("wt2-mos", valid=70.0, dynamic={"settings": {}, "valid_ppl": 50.0, "test_ppl": 49.0}))  # fmt: skip
+    entry = numbers(tmp_path, "ptb")["ptb-mos, without finetuning", "valid / test", "test"]
+    assert (entry["ours"], entry["record"]) == (63.0, "runs/good.json")
+    assert _cards(load_records(tmp_path)) == [
+        ("61.00", "Penn Treebank, test", "`ptb-mos`, 20 min of one H200"),
+        ("68.00", "WikiText-2, test", "`wt2-mos`, 10 min of one H200"),
+        ("49.00", "WikiText-2, test, dynamic", "`wt2-mos`, 10 min of one H200"),
+    ]
+    (tmp_path / "runs" / "tuned.json").unlink()
+    assert _cards(load_records(tmp_path))[0] == ("63.00", "Penn Treebank, test", "`ptb-mos`, 10 min of one H200")
+
+
+def test_time_is_told_in_minutes_or_hours():
+    assert trained_for(Origin("", None, "H200", epochs=125, seconds=546.0)) == "125 epochs, 9.1 min of one H200"
+    assert (
+        trained_for(Origin("", None, "H200", epochs=9, seconds=9000.0, about="x")) == "9 epochs, 2.5 h of one H200; x"
+    )
+    assert trained_for(Origin("", None, "H200")) == trained_for(None) == ""
+
+
+def test_green_is_as_good_as_the_paper_in_both_numbers():
+    both = Column("valid / test", ("valid", "test"))
+    for ours, good in (((58.0, 56.0), True), ((57.0, 55.0), True), ((57.0, 56.1), False), ((58.1, 55.0), False)):
+        assert as_good(Cell((58.0, 56.0), ours), both) is good
+    assert not as_good(Cell((58.0, 56.0)), both)
+    assert not as_good(Cell(None, (1.0, 1.0)), both)
+    assert not as_good(Cell((400.0,), (402.0,)), Column("rank", less_is_better=False))
+    assert not as_good(Cell((400.0,), (398.0,)), Column("rank", less_is_better=False))
+
+
+def test_the_papers_numbers_agree_with_each_other():
+    """What stands in two places is the same in both; and adapting always helps, on test more than on valid."""
+    printed = {(case.column, step_k(case)): case.paper for case in CASES.values() if case.paper and case.paper != 1}
+    assert printed == {(column, k): x for k, row in paper.SLOWDOWN.items() for column, x in row.items()}
+    assert paper.RANK["ptb-mos"].test == paper.COMPONENTS[15].rank
+    assert get_recipe("ptb-mos").paper[0].test == paper.COMPONENTS[15].test
+    assert paper.RANK["ptb-softmax"].test == get_recipe("ptb-softmax").model.embed_dim
+    assert paper.RANK["ptb-moc"].test == get_recipe("ptb-moc").model.embed_dim
+    for recipe in ("ptb-softmax", "wt2-softmax"):
+        states = [paper.SINGLE_MODELS[recipe, state] for state in ("trained", "finetuned", "cache", "dynamic")]
+        assert states == sorted(states, reverse=True)
+    assert all(pair.test < pair.valid for pair in (*paper.SINGLE_MODELS.values(), *paper.KLD.values()))
+
+
+def step_k(case):
+    return override(BENCH_ONLY.get(case.recipe) or get_recipe(case.recipe), list(case.settings)).model.n_components
 
 
 def test_the_recipe_is_not_its_variants(tmp_path):
@@ -117,6 +193,7 @@ def test_the_recipe_is_not_its_variants(tmp_path):
     assert entry["ours"] == 65.0
     assert entry["about"] == "with train.lr=15.0"
     assert "train.lr=15" in sections(build(tmp_path))["results"]
+    assert [r.overrides for r in load_records(tmp_path) if r.file == "plain.json"] == [{}]  # a seed is no difference
     assert {"few", "text", "rate", "plain"} == {r.file.removesuffix(".json") for r in load_records(tmp_path)}
 
 
@@ -124,9 +201,10 @@ def test_ten_minutes_are_one_start_from_scratch_stopped_by_the_clock(tmp_path):
     put(tmp_path,
         good=make(valid=60.0, dynamic={"settings": {}, "valid_ppl": 52.0, "test_ppl": 51.0}),
         long=make(valid=50.0, seconds=900.0),
+        brief=make(valid=51.0, seconds=100.0),
         counted=make(valid=49.0, outcome="max-epochs"),
-        resumed=make(valid=48.0, pieces=[{"epoch": 0}, {"epoch": 2}]),
-        imported=make(valid=47.0, pieces=[{"epoch": 2}]),
+        resumed=make(valid=48.0, pieces=[piece(), piece(2)]),
+        imported=make(valid=47.0, pieces=[piece(2)]),
         cpu=make(valid=46.0, provenance={"commit": "abc", "machine": "A CPU, 2 threads"}),
         other=make(valid=45.0, settings=["model.n_components=5"]))  # fmt: skip
     cells = numbers(tmp_path, "ten-minutes")
@@ -134,13 +212,16 @@ def test_ten_minutes_are_one_start_from_scratch_stopped_by_the_clock(tmp_path):
     assert cells["ptb-mos", "valid / test", "valid"]["paper"] == 58.08
     assert cells["ptb-mos", "+ dynamic evaluation", "test"]["ours"] == 51.0
     assert cells["wt2-moc", "valid / test", "test"]["ours"] is None
-    assert sum(key[0] == "ptb-mos" for key in cells) == 4  # one row
+    assert [row.label for row in table_of(tmp_path, "ten-minutes").rows].count("`ptb-mos`") == 1
 
 
 def test_the_table_over_k_compares_equal_epochs(tmp_path):
     same = {k: make(settings=[f"model.n_components={k}"], valid=60 + 9 / k, epochs=60) for k in (1, 5, 15)}
     put(tmp_path, **{f"k{k}": record for k, record in same.items()},
         longer=make(settings=["model.n_components=5"], valid=50.0, epochs=90),
+        again=make(settings=["model.n_components=5"], valid=70.0, epochs=60, seconds=100.0),
+        slower=make(settings=["model.n_components=5"], valid=71.0, epochs=60, seconds=900.0),
+        text=make("wt2-mos", settings=["model.n_components=20"], valid=50.0, epochs=60),
         tuned=make(settings=["model.n_components=3", "train.lr=15"], valid=50.0, epochs=60),
         finetuned=make(settings=["model.n_components=10"], valid=50.0, epochs=60, stage=1))  # fmt: skip
     assert sorted(study(load_records(tmp_path))) == [1, 5, 15]
@@ -148,8 +229,7 @@ def test_the_table_over_k_compares_equal_epochs(tmp_path):
     assert cells["5", "test", None]["ours"] == pytest.approx(59.8)
     assert (cells["5", "test", None]["paper"], cells["5", "test", None]["source"]) == (57.36, "table 7")
     assert cells["3", "test", None]["ours"] is None
-    (table,) = [t for t in build(tmp_path).tables if t.name == "components"]
-    assert "Ours after 60 epochs each" in table.about
+    assert "Ours after 60 epochs each" in table_of(tmp_path, "components").about
     assert study(load_records(put(tmp_path / "one", alone=make()))) == {}
 
 
@@ -166,7 +246,7 @@ def test_analyses_fill_their_tables(tmp_path):
     (tmp_path / "analysis" / "deeper").mkdir(parents=True)
     found = {
         "a": analysis("test", 9970),
-        "b": analysis("test", 9000, valid_ppl=70.0),  # of a worse model
+        "0": analysis("test", 9000, epochs=2),  # of a model that was trained for less
         "deeper/c": analysis("valid", 9971),
         "d": analysis("test", 8000, k=5, projected=8000),
         "e": analysis("test", 402, "ptb-softmax", 1, kld=None),
@@ -178,16 +258,21 @@ def test_analyses_fill_their_tables(tmp_path):
     for name, data in {"g": part, "h": elsewhere}.items():
         (tmp_path / "analysis" / f"{name}.json").write_text(json.dumps(data))
     (tmp_path / "analysis" / "note.json").write_text('{"kind": "something else"}')
+    assert len(load_analyses(tmp_path)) == 6
     rank = numbers(tmp_path, "rank")
     assert (rank["MoS", "test", None]["ours"], rank["MoS", "test", None]["paper"]) == (9970, 9981)
     assert rank["MoS", "valid", None]["record"] == "analysis/deeper/c.json"
     assert rank["Softmax", "test", None]["ours"] == 402
     assert rank["MoC", "test", None]["ours"] is None
-    assert numbers(tmp_path, "components")["5", "rank", None]["ours"] == 8000
+    over_k = numbers(tmp_path, "components")
+    assert over_k["5", "rank", None]["ours"] == 8000
+    assert over_k["15", "rank", None]["record"] == "analysis/a.json"  # of the test set
     assert "≥ 8,000" in sections(build(tmp_path))["components"]  # projected: a lower bound
     (tmp_path / "analysis" / "a.json").unlink()
-    (tmp_path / "analysis" / "b.json").unlink()
+    (tmp_path / "analysis" / "0.json").unlink()
     assert "≥ 999" in sections(build(tmp_path))["rank"]
+    assert "5.200 ± 0.010" in sections(build(tmp_path))["kld"]
+    assert "≥" not in sections(build(tmp_path))["kld"]  # fewer contexts bound no mean
     (tmp_path / "analysis" / "a.json").write_text(json.dumps(found["a"]))
     kld = numbers(tmp_path, "kld")
     assert (kld["MoS", "test", None]["ours"], kld["MoS", "test", None]["source"]) == (5.2, "table 11")
@@ -195,6 +280,15 @@ def test_analyses_fill_their_tables(tmp_path):
     (tmp_path / "analysis" / "f.json").write_text('{"kind": "analysis", "models": []}')
     with pytest.raises(UserError, match=r"f\.json is not an analysis"):
         build(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("head", "tokens", "projected", "least"),
+    [("mos", 100, None, False), ("mos", 99, None, True), ("softmax", 99, None, False), ("softmax", 100, 50, True)],
+)
+def test_which_ranks_are_lower_bounds(head, tokens, projected, least):
+    model = {"head": head, "tokens": tokens, "vocabulary": 100, "projected": projected}
+    assert Analysis("x", "test", model, {}).at_least is least
 
 
 HEAD = "recipe,settings,how,batch,bptt,K,median_ms,tokens_per_second,slowdown,paper_column,commit,machine\n"
@@ -212,10 +306,64 @@ def test_slowdowns_come_from_the_benchmark(tmp_path):
     assert (entry["ours"], entry["paper"], entry["source"], entry["commit"]) == (0.75, 1.9, "table 13", "abc")
     assert cells["MoS-5", "PTB/bs", None]["ours"] is None  # it was skipped
     assert ("MoS-5", "PTB/best-1", None) not in cells  # the paper has no such cell either
+    missing = table_of(tmp_path, "time").missing()
+    assert ("MoS-5: PTB/bs" in missing, "MoS-5: PTB/best-1" in missing) == (True, False)
     assert "| `ptb-mos` | 12 x 70 | 3.00 | 280 | 0.75x | 1.9x |" in sections(build(tmp_path))["cost"]
     csv.write_text("a,b\n1,2\n")
     with pytest.raises(UserError, match="is not a benchmark's CSV"):
         build(tmp_path)
+
+
+def test_what_the_loss_costs_comes_from_the_benchmarks(tmp_path):
+    folder = tmp_path / "benchmarks"
+    folder.mkdir()
+    names = "size,N,K,D,V,dtype,implementation,status,median_ms,graph_ms,extra_mib,machine\n"
+    (folder / "mos_nll_cpu.csv").write_text(
+        names + 'ptb,840,15,280,10000,float32,"highrank, chunked",ok,100,,40,A CPU\n'
+        "ptb,840,15,280,10000,float32,naive,ok,150,,1200,A CPU\n"
+        "wt2,1050,15,300,33278,float32,naive,ok,999,,,A CPU\n"
+    )
+    (folder / "mos_nll_h200.csv").write_text(
+        names + 'ptb,840,15,280,10000,bfloat16,"highrank, triton",ok,2.5,1.25,30,An H200\n'
+        "ptb,840,15,280,10000,bfloat16,broken,timed, 1.0,,30,An H200\n"
+        "wt2,1050,15,300,33278,bfloat16,peer,ok,8,,300,An H200\n"
+    )
+    text = sections(build(tmp_path))["cost"]
+    assert [line for line in text.splitlines() if line.startswith("| ") and "implementation" not in line] == [
+        "| highrank, chunked | 100 | 1.00 | 40 |",
+        "| naive | 150 | 1.50 | 1,200 |",
+        "| highrank, triton | 2.50 / 1.25 ms, 30 MiB | not run |",
+        "| peer | not run | 8.00 ms, 300 MiB |",
+    ]
+
+
+def test_figures_show_what_the_records_say(tmp_path):
+    stages = [
+        {"stage": 0, "epochs": 2, "seconds": 400.0, "valid_ppl": 73.0, "test_ppl": 71.0},
+        {"stage": 1, "epochs": 3},
+    ]
+    study = {f"k{k}": make(settings=[f"model.n_components={k}"], valid=80.0 + k, epochs=60) for k in (1, 5)}
+    put(tmp_path, a=make(valid=70.0, stage=1, stages=stages), **study)
+    (tmp_path / "analysis").mkdir()
+    (tmp_path / "analysis" / "a.json").write_text(json.dumps(analysis("test", 9970)))
+    made = figures(load_records(tmp_path), load_analyses(tmp_path))
+    assert list(made) == ["curves-ptb", "components", "spectrum"]
+
+    def lines(name, axis):
+        return [[list(map(float, xy)) for xy in line.get_data()] for line in made[name][1].axes[axis].lines]
+
+    for axis, x in ((0, [2.0, 3.0]), (1, [400 / 60, 590 / 60])):
+        curve, averaging, finetuning, theirs = lines("curves-ptb", axis)
+        assert curve == [x, [73.0, 70.0]]  # without the first epoch, whose loss was infinite
+        assert (averaging, finetuning) == ([x[:1], [73.0]], [x[1:], [70.0]])
+        assert theirs[1] == [58.08, 58.08]
+    theirs, ours = lines("components", 0)
+    assert theirs == [[3.0, 5.0, 10.0, 15.0, 20.0], [58.62, 57.36, 56.33, 55.97, 56.17]]
+    assert ours == [[1.0, 5.0], [79.0, 83.0]]
+    assert lines("components", 1)[1] == [[15.0], [9970.0]]
+    assert lines("spectrum", 0) == [[[1.0, 2.0, 9.0], [1.0, 0.5, 0.05]]]
+    for _, figure in made.values():
+        close(figure)
 
 
 def test_what_is_not_a_record_is_named(tmp_path):
@@ -243,7 +391,8 @@ def test_markers_choose_the_sections():
 
 def test_the_page_stands_alone(tmp_path):
     """Everything is inside; links lead to records; what a record says is escaped; the same records, the same bytes."""
-    results = put(tmp_path / "results", a=make(valid=60.0), b=make("wt2-mos", valid=75.0),
+    results = put(tmp_path / "results", a=make(valid=60.0),
+                  b=make("wt2-mos", valid=60.0, pieces=[piece(), piece(2, "def")]),
                   c=make("ptb-softmax", settings=["train.lr=15"], seed="<b>1</b>"))  # fmt: skip
     (results / "analysis").mkdir()
     (results / "analysis" / "a.json").write_text(json.dumps(analysis("test", 9970)))
@@ -251,7 +400,9 @@ def test_the_page_stands_alone(tmp_path):
     assert {f.name for f in files} == {"report.html", "report.md", *(f"{name}.{form}" for form in ("png", "svg")
                                        for name in ("curves-ptb", "curves-wt2", "spectrum"))}  # fmt: skip
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "60.00 / 58.00" in page
+    assert re.findall('class="ours good".*?>([^<]+)</a>', page) == ["60.00 / 58.00"] * 2  # wt2-mos
+    assert "3 runs fill 12 of" in page
+    assert [_run(record)["commit"] for record in load_records(results)] == ["abc", "abc", "def"]
     assert NOT_RUN in page
     assert page.count("<svg") == 3
     assert "<script" not in page

@@ -31,8 +31,9 @@ def test_a_language_has_the_rank_that_was_asked_for(shape):
 def test_ranks_where_shifts_and_bias_cannot_matter():
     full = gaussian_language(5, 40, 1.5, torch.Generator().manual_seed(0))  # five contexts: the columns span everything
     assert ranks(full) == Ranks(5, 5, 4)
-    same = FiniteLanguage(full.log_p[:1].expand(5, -1))
-    assert ranks(same) == Ranks(1, 1, 0)
+    for contexts in (3, 5, 6, 7):  # the mean of equal numbers need not be that number to the last bit
+        same = FiniteLanguage(full.log_p[:1].expand(contexts, -1))
+        assert ranks(same) == Ranks(1, 1, 0)
 
 
 @pytest.mark.parametrize("rank", [0, 1, 7])
@@ -90,5 +91,8 @@ def test_a_mixture_of_softmaxes_says_any_language(shape):
             model = mos_by_groups(truth, k, size)
             assert (model.h.shape, model.w.shape) == ((shape[0], k, size), (words, size))
             assert (model.log_prob() - truth.log_p).abs().max() < 1e-9
+    rare = gaussian_language(*shape, 15.0, torch.Generator().manual_seed(0))  # words of probability exp(-60)
+    assert rare.log_p.min() < -40
+    assert (mos_by_groups(rare, 3, mos_enough(words, 3)).log_prob() - rare.log_p).abs().max() < 1e-9
     assert mos_enough(words, 1) == words - 1
     assert mos_enough(words, words) == 2

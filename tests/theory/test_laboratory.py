@@ -1,15 +1,17 @@
 """The laboratory's models are the toolkit's heads, and its optimiser only ever improves on its starts."""
 
+import dataclasses
 import itertools
 
 import pytest
 import torch
 
+from highrank.analysis.rank import press_tolerance
 from highrank.data.synthetic import low_rank_language
 from highrank.heads import MoCHead, MoSHead, SoftmaxHead
 from highrank.theory.bounds import ranks
-from highrank.theory.laboratory import fit_lbfgs, measure, random_model
-from highrank.theory.sweep import Effort, sweep
+from highrank.theory.laboratory import fit_adam, fit_lbfgs, measure, random_model, rank
+from highrank.theory.sweep import Effort, _jittered, sweep
 
 
 def random(kind, k=3, d=4, bias=True):
@@ -58,6 +60,47 @@ def test_lbfgs_improves_and_keeps_to_its_budget(kind):
     assert not better.h.requires_grad
 
 
+def test_what_lbfgs_finds_is_a_minimum_of_kl_itself():
+    """And not of the reverse KL, which has another one where D is too small to be exact."""
+    language = low_rank_language(7, 11, 5, 1.5, torch.Generator().manual_seed(0))
+    found = fit_lbfgs(random("softmax", d=2), language, 400)
+    w = found.w.clone().requires_grad_()
+    p = language.log_p.exp()
+    (gradient,) = torch.autograd.grad(-(p * dataclasses.replace(found, w=w).log_prob()).sum(dim=1).mean(), w)
+    assert language.kl(found.log_prob()) > 1e-3
+    assert gradient.abs().max() < 1e-4
+
+
+def test_adam_slows_down_and_tells_kl():
+    language = low_rank_language(7, 11, 5, 1.5, torch.Generator().manual_seed(0))
+    model, seen, told = random("softmax", d=2), [], []
+    before = language.kl(model.log_prob())
+    model.w.requires_grad_()
+
+    def log_prob():
+        seen.append(model.w.detach().clone())
+        return model.log_prob()
+
+    curve = fit_adam(log_prob, [model.w], language, 50, 0.05, told.append)
+    assert [step for step, _ in curve] == [0, 20, 40]
+    assert told == [0, 20, 40, 50]
+    assert curve[0][1] == pytest.approx(before)
+    assert curve[-1][1] < curve[0][1]
+    moves = [(b - a).abs().max().item() for a, b in itertools.pairwise(seen)]
+    assert moves[0] == pytest.approx(0.05, rel=1e-3)
+    assert moves[-1] < 0.002  # a cosine's end
+
+
+def test_only_mixtures_are_jittered():
+    """Equal components would stay equal; a softmax has one."""
+    generator = torch.Generator().manual_seed(0)
+    softmax = random("softmax")
+    assert _jittered(softmax, generator) is softmax
+    h = _jittered(softmax.mixed("mos", 3), generator).h
+    assert 0 < (h - softmax.h).abs().max() < 0.1
+    assert not torch.equal(h[:, 0], h[:, 1])
+
+
 def test_parameters_are_counted_where_they_matter():
     assert sum(x.numel() for x in random("softmax").tensors) == 7 * 4 + 11 * 4 + 11
     assert sum(x.numel() for x in random("mos", bias=False).tensors) == 7 * 3 * 4 + 7 * 3 + 11 * 4
@@ -68,6 +111,16 @@ def test_measure():
     fit = measure(language, language.log_p, name="truth", embed_dim=4, parameters=0, rank_bound=None)
     assert (fit.kl, fit.rank) == (0, 5)
     assert fit.perplexity == pytest.approx(torch.tensor(language.entropy).exp().item())
+    uniform = torch.full_like(language.log_p, 1 / 11).log()
+    fit = measure(language, uniform, name="uniform", embed_dim=1, parameters=0, rank_bound=None)
+    assert fit.perplexity == pytest.approx(11)
+    assert (fit.kl, fit.rank) == (pytest.approx(torch.tensor(11.0).log().item() - language.entropy), 1)
+
+
+def test_a_few_units_of_round_off_are_no_rank():
+    unit = press_tolerance(1.0, 7, 11)
+    for units, found in ((4, 1), (16, 2)):
+        assert rank(torch.tensor([1.0, units * unit], dtype=torch.float64), (7, 11)) == found
 
 
 def test_a_sweep_goes_down_and_respects_theory():

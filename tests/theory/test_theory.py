@@ -1,18 +1,21 @@
 """`highrank theory` as a user meets it, small; and checks that fail when what they check is broken."""
 
 import dataclasses
+import io
 import json
 import re
 from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console
 
 import highrank.theory as package
 from highrank.cli.theory import parse_dims
-from highrank.data.synthetic import FiniteLanguage
+from highrank.data.synthetic import FiniteLanguage, gaussian_language
 from highrank.theory import Setup, checks
 from highrank.theory.bounds import ranks
+from highrank.theory.laboratory import random_model
 from highrank.theory.sweep import Effort, sweep
 from test_cli import fails, in_process
 
@@ -38,7 +41,13 @@ def test_theory(tmp_path, extra):
         found = point["found"]
         if point["head"] != "mos":
             assert point["lower_bound"] <= found["kl"]
-            assert found["rank"] <= found["embed_dim"] + 1 + bias
+            bound = found["embed_dim"] + 1 + bias
+            assert found["rank"] <= bound
+            assert found["rank_bound"] == (bound if bound < 8 else None)  # eight words allow no more
+            assert (point["lower_bound"] == 0) == (found["embed_dim"] >= report["ranks"]["enough_for_softmax"])
+        known = [found["kl"]] + ([point["constructed"]["kl"]] if point["constructed"] else [])
+        assert point["kl_attainable_at_most"] == min(known)
+    assert any(point["kl_attainable_at_most"] < point["found"]["kl"] for point in report["points"])
     table = (tmp_path / "lab" / "table.md").read_text().splitlines()
     assert len(table) == 2 + 6 * 3
     for name in ("kl", "rank"):
@@ -54,7 +63,23 @@ def test_one_component_and_few_contexts(tmp_path):
     )
     assert "K = 1: a softmax" in done.stdout
     assert "FAILS" not in done.stdout
+    assert "for a MoS-1, D >= 2 is enough" in done.stdout  # as for the softmax that it is
+    assert re.search(r"\d of 9 checks hold, \d cannot be shown at these sizes", done.stdout)
     in_process("theory", "--contexts", 2, "--words", 2, "--dims", "1", "--quick", "--out", ".", cwd=tmp_path)
+
+
+def test_the_time_left_is_in_proportion(monkeypatch):
+    now, out = [0.0], Console(file=io.StringIO(), width=200)
+    monkeypatch.setattr(package.time, "perf_counter", lambda: now[0])
+
+    def a_quarter(*arguments):
+        now[0] = 12.0
+        arguments[-1](3, "mos", 0.25)
+        return []
+
+    monkeypatch.setattr(package, "sweep", a_quarter)
+    package._watched_sweep(Setup(), None, out)
+    assert out.file.getvalue() == "   D = 3, MoS: 25% done, about 36 s left\n"
 
 
 def test_a_failing_check_ends_with_code_1(tmp_path, monkeypatch):
@@ -74,6 +99,10 @@ def test_checks_notice_wrong_numbers():
     assert checks.property_2(language, wrong, generator).holds is False
     assert checks.proposition(language, wrong, False).holds is False
     assert checks.lemma(language, wrong).holds is False
+    high = dataclasses.replace(right, a=right.a + 2, lowest=right.lowest + 1, lowest_with_bias=right.lowest + 1)
+    assert checks.proposition(language, high, False).holds is False
+    assert checks.lemma(language, high).holds is False
+    assert checks.corollary(language, high, False).holds is False
     unnormalised = FiniteLanguage(language.log_p + 1)
     assert checks.property_1(unnormalised, generator).holds is False
 
@@ -83,8 +112,35 @@ def test_checks_notice_wrong_numbers():
     liar = dataclasses.replace(points[0], fit=mos.fit, floor=1.0)
     below, rank, _ = checks.fitted(language, right, [liar, *points[1:]], False)
     assert (below.holds, rank.holds) == (False, False)
+    points[0] = dataclasses.replace(points[0], fit=dataclasses.replace(points[0].fit, rank=1 + 1 + 1))  # one too many
+    assert checks.fitted(language, right, points, False)[1].holds is False
     as_low = [p if p.kind != "mos" else dataclasses.replace(p, fit=dataclasses.replace(p.fit, rank=1)) for p in points]
     assert checks.fitted(language, right, as_low, False)[2].holds is False
+
+
+def test_checks_notice_wrong_models(monkeypatch):
+    """Each with the one thing broken that it is about."""
+    setup = Setup(contexts=10, words=8, rank=6, components=4)
+    language, generator = setup.language(), torch.Generator().manual_seed(0)
+    right = ranks(language)
+    assert checks.mos_is_free(language, right, 4, False).holds is True
+    points = sweep(language, [1], 4, False, 1, Effort(1, {"softmax": 20, "moc": 20, "mos": 20}), lambda *_: None)
+    assert checks.fitted(language, right, points, False)[2].found.endswith("no KL below that bound")
+    better = dataclasses.replace(points[2], fit=dataclasses.replace(points[2].fit, kl=0.0))
+    assert checks.fitted(language, right, [*points[:2], better], False)[2].found.endswith("can reach at D = 1")
+    other = random_model("mos", (10, 8), 4, 3, False, generator)
+    monkeypatch.setattr(checks, "mos_by_groups", lambda *_: other)
+    assert checks.mos_is_free(language, right, 4, False).holds is False
+    monkeypatch.setattr(checks, "_mixed_logits", lambda moc: other.log_prob())
+    assert checks.fitted(language, right, points, False)[1].holds is False
+    monkeypatch.setattr(checks, "centred", torch.zeros_like)  # moves that move nothing
+    assert checks.property_1(language, generator).holds is False
+
+
+def test_few_contexts_span_everything():
+    """No shift leaves the column space then, so that no member of F(A) has a higher rank."""
+    language = gaussian_language(5, 40, 1.5, torch.Generator().manual_seed(0))
+    assert checks.property_2(language, ranks(language), torch.Generator().manual_seed(0)).holds is True
 
 
 @pytest.mark.parametrize(
@@ -137,3 +193,4 @@ def test_the_default_sweep_covers_the_rank(rank):
         assert {1, max(1, rank - 2), rank - 1, rank} <= set(swept)
         assert len(swept) <= 15
     assert Setup().true_rank == 16
+    assert Setup(contexts=64, words=32, dims=(40,)).swept == [40]  # beyond the words, and not beyond the contexts

@@ -7,12 +7,14 @@ import torch
 from test_loop import CPU, LEARNER, TOY, changed, epochs
 
 import highrank
+from highrank.evaluation.cache import cache_evaluate
 from highrank.evaluation.dynamic import dynamic_evaluate, gradient_statistics
 from highrank.evaluation.perplexity import evaluate
-from highrank.recipes.recipe import DynamicSettings
+from highrank.recipes.recipe import CacheSettings, DynamicSettings
+from highrank.training.checkpoint import Progress
 from highrank.training.export import export_run, import_run
 from highrank.training.loop import train
-from highrank.training.record import record, record_of, summarize
+from highrank.training.record import _outcome, record, record_of, summarize
 from highrank.training.run import Run
 
 STAGED = changed(LEARNER, nonmono=1, max_epochs=4, finetunes=2, finetune_max_epochs=3)
@@ -95,7 +97,15 @@ def test_a_record_holds_what_needs_the_weights(staged, tmp_path, monkeypatch):
         assert made[f"{how}_tuned"]["settings"] == made[f"{how}_tuned"]["tuning"]["best"]
         assert made[f"{how}_tuned"]["tuning"]["tokens"] == 100
         assert made[f"{how}_tuned"]["valid_ppl"] != made[how]["valid_ppl"]
+        assert made[f"{how}_tuned"]["tuning"]["split"] == "valid"
+    valid = corpus.splits["valid"][:101]  # the first hundred predictions, of validation alone
+    best = DynamicSettings(**made["dynamic_tuned"]["settings"])
+    ppl = dynamic_evaluate(model, valid, statistics, best).perplexity
+    assert made["dynamic_tuned"]["tuning"]["tried"][0]["perplexity"] == pytest.approx(ppl)
+    ppl = cache_evaluate(model, valid, CacheSettings(**made["cache_tuned"]["settings"])).perplexity
+    assert made["cache_tuned"]["tuning"]["tried"][0]["perplexity"] == pytest.approx(ppl)
     assert made["dynamic"]["seconds"] > 0
+    assert len(made["cache_tuned"]["tuning"]["tried"]) == 20  # of hundreds: the best
     json.dumps(made)
     assert made.keys() >= {"recipe", "epochs", "seconds", "valid_ppl", "test_ppl", "seed", "provenance"}
 
@@ -139,3 +149,27 @@ def test_a_summary_of_an_earlier_state_is_not_believed(staged, tmp_path, toy_cor
     assert record(run, toy_corpus, CPU) == first
     train(TOY, toy_corpus, run, CPU, resume=True, max_epochs=3)
     assert record(run, toy_corpus, CPU)["epochs"] == 3
+
+
+def test_a_record_is_of_one_stream_and_of_what_the_checkpoint_knows(toy_corpus, tmp_path):
+    run = Run(tmp_path / "run")
+    train(TOY, toy_corpus, run, CPU, max_epochs=2)
+    columns = summarize(run, toy_corpus, CPU, "max-epochs", batch_size=4)
+    model = highrank.load(run.folder).model
+    one, four = (evaluate(model, toy_corpus.splits["valid"], batch_size).perplexity for batch_size in (1, 4))
+    assert columns["valid_ppl"] == four != one
+    told = epochs(run)
+    with run.metrics_file.open("a") as file:  # as a run that was killed leaves it
+        file.write(json.dumps({**told[-1], "epoch": 3}) + "\n")
+    made = record(run, toy_corpus, CPU)
+    assert made["eval_batch_size"] == 1
+    assert made["test_ppl"] == pytest.approx(evaluate(model, toy_corpus.splits["test"]).perplexity)
+    assert made["curve"]["epoch"] == [1, 2]
+    assert made["curve"]["valid_ppl"] == [round(line["valid_ppl"], 4) for line in told]
+
+
+def test_the_outcome_is_that_of_the_last_piece():
+    pieces = [{"outcome": "max-epochs"}, {"outcome": "time-budget"}]
+    assert _outcome(Progress(pieces=pieces)) == "time-budget"
+    assert _outcome(Progress(pieces=[*pieces, {"outcome": None}])) == _outcome(Progress()) == "cut off"
+    assert _outcome(Progress(pieces=pieces, finished=True)) == "finished"

@@ -84,6 +84,33 @@ def test_evaluating_leaves_the_weights_alone():
     assert torch.equal(optimizer.averages[0], long)
 
 
+def test_a_tie_goes_to_the_weights_themselves():
+    p = nn.Parameter(torch.full((5,), 3.0, dtype=torch.float64))
+    optimizer = TwoTailed([p])
+    walk(optimizer, p, 10, 1.0)
+    losses = iter([1.0, 1.0, 2.0])
+    assert optimizer.evaluate(lambda: next(losses)) == 1.0
+    assert optimizer.about() == {"averaged": False, "average_length": 1}
+
+
+def test_averages_grow_where_an_epoch_is_one_update(monkeypatch):
+    """The average of one iterate is no better than the iterate, and yet not to be given up."""
+    monkeypatch.setitem(globals(), "UPDATES", 1)
+    p = nn.Parameter(torch.full((5,), 0.1, dtype=torch.float64))
+    _, told, _ = walk(TwoTailed([p]), p, 30, 1.0)
+    assert max(length for _, _, length, *_ in told) > 5
+
+
+def test_everything_that_a_step_changes_can_be_kept_and_restored():
+    p = nn.Parameter(torch.ones(3))
+    optimizer = TwoTailed([p])
+    mine = [optimizer.n_averaged, *optimizer.averages, optimizer.n_short, *optimizer.short]
+    assert len(optimizer.state()) == len(mine)
+    assert all(a is b for a, b in zip(optimizer.state(), mine, strict=True))
+    optimizer.load_short(3, won=True, fresh=False)
+    assert (optimizer.n_short.item(), optimizer.won, optimizer.fresh) == (3, True, False)
+
+
 def test_what_is_not_applied_changes_nothing():
     p = nn.Parameter(torch.ones(3))
     optimizer = TwoTailed([p])

@@ -51,4 +51,4 @@ def pairwise_kld(log_p: Tensor, population: int | None = None, block: int = 500)
     variance = (n - 1) / n * (without - without.mean()).square().sum()
     if population is not None:
         variance *= 1 - n / population
-    return Kld((total / (n * (n - 1))).item(), variance.clamp(min=0).sqrt().item(), n)
+    return Kld((total / (n * (n - 1))).item(), variance.sqrt().item(), n)

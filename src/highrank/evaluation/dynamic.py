@@ -144,9 +144,10 @@ def cached_statistics(
     cache: Path,
     on_progress: OnProgress | None = None,
 ) -> list[Tensor]:
-    """The statistics of a saved model, kept in `cache` under a name that tells its weights and the settings."""
-    digest = hashlib.sha256(model_file.read_bytes())
-    digest.update(f"{settings.segment} {settings.stats_batch_size} {len(ids)}".encode())
+    """The statistics of a saved model, kept in `cache` under a name that tells the model, the text and the settings."""
+    digest = hashlib.sha256(f"{type(model.head).__name__} {settings.segment} {settings.stats_batch_size}".encode())
+    digest.update(hashlib.sha256(model_file.read_bytes()).digest())
+    digest.update(ids.cpu().numpy().tobytes())
     file = cache / "dynamic" / f"{digest.hexdigest()[:16]}.safetensors"
     names = [name for name, _ in model.named_parameters()]
     device = next(model.parameters()).device

@@ -37,7 +37,7 @@ def _sample(
     if temperature == 0:
         return log_p.argmax()
     # A mixture has no logits; scaling its log-probabilities is what temperature means for any distribution.
-    log_p = torch.log_softmax(log_p / temperature, dim=-1)
+    log_p = log_p / temperature
     if top_k is not None:
         kth = log_p.topk(min(top_k, len(log_p))).values[-1]
         log_p = log_p.masked_fill(log_p < kth, -torch.inf)

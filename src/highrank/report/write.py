@@ -4,8 +4,9 @@ import os
 from pathlib import Path
 
 from highrank.files import replacing, write_text
+from highrank.recipes import RECIPES
 from highrank.report import Report, cost
-from highrank.report.choice import best, of_state
+from highrank.report.choice import best, of_state, origin, runs_of
 from highrank.report.curves import CORPORA, close, figures, save
 from highrank.report.page import page
 from highrank.report.records import Record
@@ -51,12 +52,12 @@ def _cards(records: list[Record]) -> list[tuple[str, str, str]]:
     """The best test perplexities so far, chosen on validation: number, what, and how it was come by."""
     cards = []
     for prefix, corpus in CORPORA.items():
-        mine = [r for r in records if r.recipe.startswith(f"{prefix}-") and r.same_model]
+        mine = [r for name in RECIPES if name.startswith(f"{prefix}-") for r in runs_of(name, records)]
         for states, what in ((("trained", "finetuned"), "test"), (("dynamic",), "test, dynamic")):
             found = [one for state in states if (one := best(mine, of_state(state)))]
             if found:
                 record, scores = min(found, key=lambda one: one[1]["valid_ppl"])
-                minutes = f"{record.data['seconds'] / 60:.0f} min of one {record.machine}"
+                minutes = f"{(origin(record, scores).seconds or 0) / 60:.0f} min of one {record.machine}"
                 cards.append((f"{scores['test_ppl']:.2f}", f"{corpus}, {what}", f"`{record.recipe}`, {minutes}"))
     return cards
 
