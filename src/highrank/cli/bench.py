@@ -36,7 +36,7 @@ DEFAULT_OUT = Path("bench")
 HANGS_AFTER = 60.0  # seconds over the time of a part
 
 
-@app.command("mos-nll")
+@app.command("mos-nll", short_help="The loss of a mixture of softmaxes, beside its peers.")
 def mos_nll(
     sizes: Annotated[
         str | None, typer.Option(help="Of ptb, wt2, 1b, or NxKxDxV. Default: all on a GPU, ptb on a CPU.")
@@ -81,7 +81,7 @@ def mos_nll(
     _finish(record, draw_losses, _loss_table, as_json)
 
 
-@app.command()
+@app.command(short_help="The recurrent layers, beside nn.LSTM.")
 def lstm(
     layers: Annotated[
         str | None, typer.Option(help="Inputs and hidden units, as in 280-960-960-620. Default: the paper's.")
@@ -113,7 +113,7 @@ def lstm(
     _finish(record, draw_lstm, _lstm_table, as_json)
 
 
-@app.command()
+@app.command(short_help="Whole training steps, MoS over Softmax.")
 def step(
     recipes: Annotated[
         str | None,
@@ -163,7 +163,7 @@ def step(
     _finish(record, draw_steps, _step_table, as_json)
 
 
-@app.command("all")
+@app.command("all", short_help="All of them with their defaults.")
 def all_(
     device: Device = "auto",
     seconds: Annotated[
