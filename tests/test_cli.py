@@ -141,13 +141,13 @@ def test_progress_off_a_terminal_is_a_line_now_and_then(capsys, monkeypatch):
 def test_report_of_ones_own_records(place, trained):
     highrank("record", "run", "--out", "results/runs/mine.json", cwd=place)
     done = highrank("report", "--out", "page", cwd=place)
-    assert "Written to page/report.html, page/report.md" in done.stdout
+    assert "Written to:\n  page/report.html\n  page/report.md\n" in done.stdout
     assert "mine" in (place / "page" / "report.html").read_text()
     cells = json.loads(highrank("report", "--json", cwd=place).stdout)
     assert all(cell["ours"] is None for cell in cells)  # another text and another model: not the paper's cells
     assert {cell["table"] for cell in cells} >= {"ptb", "wt2", "ten-minutes", "components", "ablation", "rank", "kld"}
     (place / "notes.md").write_text("<!-- ptb: made by 'highrank report' -->\n<!-- end of ptb -->\n")
-    assert "tables renewed" in highrank("report", "--readme", "notes.md", cwd=place).stdout
+    assert "Written to notes.md (tables renewed)" in highrank("report", "--readme", "notes.md", cwd=place).stdout
     assert "already up to date" in highrank("report", "--readme", "notes.md", cwd=place).stdout
     assert "58.08 / 55.97" in (place / "notes.md").read_text()
     assert "58.08 / 55.97" in highrank("report", cwd=place).stdout
@@ -204,8 +204,10 @@ def test_cache_evaluation(place, trained):
 
 def test_export_and_import(place, trained):
     done = highrank("export", "run", "--out", "export", "--averages-only", cwd=place)
-    assert "files" in done.stdout
+    assert re.search(r"^Written to export \(\d+ files, \d+\.\d MB\)$", done.stdout, flags=re.M)
+    assert "highrank import export --out RUN" in done.stdout
     done = highrank("import", "export", "--out", "again", cwd=place)
+    assert "Written to again (ptb-mos at epoch 1)\nContinue with:" in done.stdout
     command = next(line.strip() for line in done.stdout.splitlines() if line.startswith("  highrank train"))
     highrank(*command.split()[1:], "--max-epochs", 2, cwd=place)
     assert "is not a size" in fails("export", "run", "--out", "x", "--max-shard-size", "big", cwd=place)
@@ -241,6 +243,22 @@ def test_recipes_and_data(place, toy_folder):
     assert "tokens over" in highrank("data", "prepare", "pydoc", cwd=place).stdout
     assert "highrank quickstart" in highrank("--help", cwd=place).stdout
     assert re.match(r"highrank \d+\.\d+", highrank("--version", cwd=place).stdout)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_recipes_fit_the_screen_whole(place, monkeypatch, width):
+    from highrank.cli.options import out
+    from highrank.recipes import RECIPES
+
+    monkeypatch.setattr(out, "width", width)
+    lines = highrank("recipes", cwd=place).stdout.splitlines()
+    tables = [line for line in lines if line[:1] in "┏┃┡│├└"]
+    assert max(map(len, tables)) <= width
+    heads = [cell for line in lines if line.startswith("┃") for cell in line.strip("┃").split("┃")]
+    assert [head.strip() for head in heads if head.strip()] == list(RECIPES)  # whole, and every one of them once
+    assert "…" not in "".join(tables)
+    for value in ("1150/1150/400", "two-tailed", "68.73 / 65.40", "train.finetune_max_epochs"):
+        assert any(value in line for line in tables)
 
 
 def test_real_copies_verify(place, corpora):

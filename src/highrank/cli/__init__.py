@@ -102,8 +102,6 @@ app.command(short_help="Every result beside the paper's.")(report.report)
 app.command(short_help="The paper's theory put to the numbers.")(theory.theory)
 data_app.command("list")(catalogue.data_list)
 data_app.command("verify")(catalogue.data_verify)
-data_app.command("prepare", short_help="Tokenise one now, so that later commands start at once.")(
-    catalogue.data_prepare
-)
+data_app.command("prepare", short_help="Tokenise one now: later commands start at once.")(catalogue.data_prepare)
 app.add_typer(data_app, name="data")
 app.add_typer(bench.app, name="bench")

@@ -9,7 +9,7 @@ from highrank.cli.analyze_hf import analyze_hf
 from highrank.cli.analyze_options import AnalyzeOptions, parse_tokens
 from highrank.cli.analyze_runs import analyze_runs
 from highrank.cli.analyze_show import notes, tables, write_files
-from highrank.cli.options import AsJson, DataDir, Device, find_device, out, print_json
+from highrank.cli.options import AsJson, DataDir, Device, find_device, out, print_json, say_written
 from highrank.errors import UserError
 
 CPU_TOKENS = 20_000
@@ -73,10 +73,10 @@ def analyze(
     files = write_files(output, record)
     if as_json:
         print_json(record)
-        return
-    for part in (*tables(record), notes(record)):
-        out.print(part)
-    out.print(f"Written to {', '.join(map(str, files))}", soft_wrap=True)
+    else:
+        for part in (*tables(record), notes(record)):
+            out.print(part)
+    say_written(*files, as_json=as_json)
 
 
 def _check(

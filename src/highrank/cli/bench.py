@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from highrank.cli.options import AsJson, Device, find_device, out, print_json
+from highrank.cli.options import AsJson, Device, find_device, out, print_json, say_written
 from highrank.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -189,7 +189,8 @@ def all_(
             code = 1
         if code:
             failed.append(name)
-    out.print(f"all done in {time.monotonic() - began:.0f} s, in {output}", soft_wrap=True)
+    out.print(f"all done in {time.monotonic() - began:.0f} s")
+    say_written(output)
     if failed:
         raise UserError(f"some benchmarks failed ({', '.join(failed)}): what they say is above.")
 
@@ -239,7 +240,7 @@ def _finish(
         print_json(record.rows)
     else:
         out.print(table(record.rows))
-        out.print("written: " + ", ".join(map(str, files)), soft_wrap=True)
+    say_written(*files, as_json=as_json)
     if not measured:
         raise UserError(f"nothing could be measured: {record.rows[0]['status']}.")
 

@@ -21,6 +21,7 @@ from highrank.cli.options import (
     parse_seconds,
     plain,
     print_json,
+    say_written,
 )
 from highrank.errors import UserError
 
@@ -102,9 +103,10 @@ def train(
     summary = summarize(run, corpus, where, outcome)
     out.print(
         f"{chosen.name}: valid {summary['valid_ppl']:.2f}, test {summary['test_ppl']:.2f} "
-        f"(epoch {summary['best_epoch']} of {summary['epochs']}, {summary['parameters']:,} parameters)\n"
-        f"Written to {run.folder}"
+        f"(epoch {summary['best_epoch']} of {summary['epochs']}, {summary['parameters']:,} parameters)",
+        soft_wrap=True,
     )
+    say_written(run.folder)
     if outcome != "finished":
         out.print(f"Paused ({outcome}). Continue with:\n  {again}", soft_wrap=True)
 
@@ -227,7 +229,8 @@ def export(
         raise UserError(f'the dtype "{dtype}" is not known: choose float32, bfloat16 or float16.')
     files = export_run(Run(run), output, getattr(torch, dtype), parse_bytes(max_shard_size), averages_only)
     size = sum(file.stat().st_size for file in files)
-    out.print(f"{run} exported to {output}: {len(files)} files, {size / 1e6:.1f} MB.", soft_wrap=True)
+    say_written((output, f"{len(files)} files, {size / 1e6:.1f} MB"))
+    out.print(f"Make a run of it anywhere with:\n  highrank import {output} --out RUN", soft_wrap=True, markup=False)
 
 
 def import_(
@@ -241,8 +244,5 @@ def import_(
     run = Run(output)
     progress = import_run(folder, run)
     name = run.recipe().name
-    out.print(
-        f"{name} at epoch {progress.epoch} imported to {output}. Continue with:\n"
-        f"  highrank train {name} --out {output} --resume",
-        soft_wrap=True,
-    )
+    say_written((output, f"{name} at epoch {progress.epoch}"))
+    out.print(f"Continue with:\n  highrank train {name} --out {output} --resume", soft_wrap=True, markup=False)
