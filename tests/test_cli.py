@@ -167,8 +167,26 @@ def test_settings_are_tuned_on_validation(place, trained, how):
     again = again[: again.index("--stats_batch_size")] if how == "dynamic" else again
     plain = json.loads(highrank("evaluate", "run", f"--{how}", *again, "--json", cwd=place).stdout)
     assert plain["perplexity"] == pytest.approx(result["perplexity"])  # of the split asked for, with the best
+    assert ("At an edge of what was tried" in done.stdout) == bool(result["tuned"]["at_edge"])
     assert "--tune belongs to" in fails("evaluate", "run", "--tune", cwd=place)
     assert "--tune-tokens belongs to" in fails("evaluate", "run", f"--{how}", "--tune-tokens", 60, cwd=place)
+
+
+def test_a_search_that_ends_at_an_edge_says_how_to_go_on(place, trained, monkeypatch):
+    monkeypatch.setattr("highrank.evaluation.tune.MOST_POINTS", 1)
+    monkeypatch.setattr("highrank.evaluation.tune.WINDOWS", (1.0,))
+    monkeypatch.setattr("highrank.evaluation.tune.THETAS", (1.0,))
+    done = highrank("record", "run", "--dynamic", "--cache", "--tune", "--tune-tokens", 60, cwd=place)
+    made = json.loads((place / "results" / "runs" / "run.json").read_text())
+    told = done.stdout.splitlines()
+    for how, knobs in {"dynamic": ("lr", "lamb", "epsilon"), "cache": ("window", "theta")}.items():
+        tuning = made[f"{how}_tuned"]["tuning"]
+        assert {knob: tuning["at_edge"][knob] for knob in knobs} == dict.fromkeys(knobs, "only")
+        line = next(i for i, line in enumerate(told) if line.startswith(f"  highrank evaluate run --{how} --tune "))
+        edge = f"At an edge of what was tried: {knobs[0]} {tuning['best'][knobs[0]]} (the only), "
+        assert told[line - 1].startswith(edge)
+        again = highrank(*told[line].split()[1:], "--tune-tokens", 60, cwd=place)
+        assert edge in again.stdout  # 'evaluate' says it in the same words
 
 
 def test_record(place, trained):

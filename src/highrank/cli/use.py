@@ -8,7 +8,7 @@ import typer
 
 import highrank
 from highrank.cli.options import AsJson, DataDir, Device, RunFolder, err, find_device, out, print_json, watching
-from highrank.cli.tuning import say_point, show_points
+from highrank.cli.tuning import say_edges, say_point, show_points
 from highrank.errors import UserError
 
 CPU_TUNE_TOKENS = 5_000  # a search makes twenty passes or so over what it is given
@@ -125,6 +125,7 @@ def evaluate(
         return
     if tuned is not None:
         show_points(tuned)
+        say_edges(row["tuned"], run)
     how = f"dynamic evaluation, {_told(row['dynamic'])}; " if dynamic else ""
     how = f"with a cache, {_told(row['cache'])}; " if cache else how
     out.print(
