@@ -142,7 +142,9 @@ def test_report_of_ones_own_records(place, trained):
     highrank("record", "run", "--out", "results/runs/mine.json", cwd=place)
     done = highrank("report", "--out", "page", cwd=place)
     assert "Written to:\n  page/report.html\n  page/report.md\n" in done.stdout
-    assert "mine" in (place / "page" / "report.html").read_text()
+    page = (place / "page" / "report.html").read_text()
+    assert "mine" in page
+    assert page.count("<table") == page.count("<div class=scroll><table")  # none is cut off on a narrow screen
     cells = json.loads(highrank("report", "--json", cwd=place).stdout)
     assert all(cell["ours"] is None for cell in cells)  # another text and another model: not the paper's cells
     assert {cell["table"] for cell in cells} >= {"ptb", "wt2", "ten-minutes", "components", "ablation", "rank", "kld"}
@@ -551,6 +553,15 @@ def test_output_folders_are_tried_before_the_work(tmp_path):
     for command in ("quickstart", "theory"):
         assert "file is a file: choose a folder with --out." in fails(command, "--out", "file", cwd=tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
+
+
+def test_names_of_runs_are_whole_on_a_narrow_screen(place, trained, monkeypatch):
+    from highrank.cli.options import out
+
+    trained.rename(place / "a-run-with-a-name-that-is-long-enough-to-be-cut-in-eighty-columns")
+    monkeypatch.setattr(out, "width", 80)
+    lines = [line.split("  ")[0].strip() for line in highrank("runs", ".", cwd=place).stdout.splitlines()]
+    assert "a-run-with-a-name-that-is-long-enough-to-be-cut-in-eighty-columns" in "".join(lines)
 
 
 def test_runs_of_no_folder(tmp_path):

@@ -80,7 +80,7 @@ def quickstart(
     output: Annotated[Path, typer.Option("--out", help="Folder for the report, the figure and the runs.")] = Path(
         "quickstart"
     ),
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of everything random.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of everything random.")] = 1,
 ) -> None:
     """See the bottleneck broken on a language we know and on one we speak. No download, minutes on a CPU."""
     from highrank.quickstart import quickstart as run_quickstart

@@ -16,7 +16,9 @@ CPU_TOKENS = 20_000
 
 
 def analyze(
-    runs: Annotated[list[Path] | None, typer.Argument(help="Run folders, of one corpus; all in one figure.")] = None,
+    runs: Annotated[
+        list[Path] | None, typer.Argument(metavar="RUN", help="Run folders, of one corpus; all in one figure.")
+    ] = None,
     split: Annotated[str | None, typer.Option(help="valid or test (the default), of runs.")] = None,
     tokens: Annotated[
         str | None,
@@ -36,7 +38,7 @@ def analyze(
     contexts: Annotated[
         int, typer.Option(min=3, help="Contexts sampled for the pairwise KLD; at most 2 GiB of them.")
     ] = 5000,
-    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of the contexts and the projection.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the contexts and the projection.")] = 0,
     hf: Annotated[
         str | None,
         typer.Option(help="Instead of runs: a causal language model of transformers, a folder or a name on the hub."),

@@ -100,7 +100,7 @@ def data_list(data_dir: DataDir = None, as_json: AsJson = False) -> None:
 
 
 def data_verify(
-    name: Annotated[str, typer.Argument(help="penn, wikitext-2 or pydoc.")], data_dir: DataDir = None
+    name: Annotated[str, typer.Argument(metavar="CORPUS", help="penn, wikitext-2 or pydoc.")], data_dir: DataDir = None
 ) -> None:
     """Check counts and checksums of the copy at hand."""
     from highrank.data.corpus import corpus_info, find_folder, load_corpus
@@ -123,7 +123,7 @@ def data_verify(
 
 
 def data_prepare(
-    name: Annotated[str, typer.Argument(help="penn, wikitext-2 or pydoc.")], data_dir: DataDir = None
+    name: Annotated[str, typer.Argument(metavar="CORPUS", help="penn, wikitext-2 or pydoc.")], data_dir: DataDir = None
 ) -> None:
     """Tokenise a corpus now and cache its ids, so that later commands start at once."""
     from highrank.data.corpus import cache_file, corpus_info, load_corpus

@@ -31,8 +31,8 @@ DataDir = Annotated[
     typer.Option(help="Folder of the corpus, or of corpora. Default: $HIGHRANK_DATA, then the user's cache folder."),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-RunFolder = Annotated[Path, typer.Argument(help="A run folder, as made by 'highrank train'.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as made by 'highrank train'.")]
 
 
 def find_device(name: str) -> "torch.device":

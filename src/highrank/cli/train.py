@@ -5,7 +5,7 @@ import dataclasses
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.table import Table
@@ -27,7 +27,7 @@ from highrank.errors import UserError
 
 
 def train(
-    recipe: Annotated[str, typer.Argument(help="A recipe's name; 'highrank recipes' shows them.")],
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe's name; 'highrank recipes' shows them.")],
     data_dir: DataDir = None,
     output: Annotated[
         Path | None, typer.Option("--out", help="Run folder. Default: runs/RECIPE, numbered if taken.")
@@ -37,8 +37,12 @@ def train(
         typer.Option("--set", metavar="KEY=VALUE", help="Override a recipe value, e.g. train.lr=15. Repeatable."),
     ] = None,
     device: Device = "auto",
-    max_epochs: Annotated[int | None, typer.Option(min=0, help="Pause after this many epochs in all.")] = None,
-    time_budget: Annotated[str | None, typer.Option(help="Pause after this long from now: 90s, 25m, 2h.")] = None,
+    max_epochs: Annotated[
+        int | None, typer.Option(min=0, help="Pause after this many epochs in all. Default: the recipe's.")
+    ] = None,
+    time_budget: Annotated[
+        str | None, typer.Option(help="Pause after this long from now: 90s, 25m, 2h. Default: never.")
+    ] = None,
     checkpoint_every: Annotated[
         float, typer.Option(min=0.0, help="Seconds between checkpoints within an epoch.")
     ] = 120.0,
@@ -55,7 +59,7 @@ def train(
 
       highrank train ptb-mos --set data.corpus=my-folder --set data.level=char
 
-      highrank train ptb-mos --data-dir corpora --set train.precision=bfloat16 --time-budget 25m
+      highrank train ptb-mos --data-dir corpora --time-budget 25m
     """
     from highrank.data.corpus import load_corpus
     from highrank.recipes import get_recipe, override
@@ -171,7 +175,8 @@ def _stop_on_signal() -> Iterator[list[int]]:
 
 
 def runs(
-    folder: Annotated[Path, typer.Argument(help="Where to look.")] = Path("runs"), as_json: AsJson = False
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where to look.")] = Path("runs"),
+    as_json: AsJson = False,
 ) -> None:
     """List the runs in a folder with their recipe, epoch and perplexities."""
     from highrank.evaluation.perplexity import perplexity
@@ -204,12 +209,15 @@ def runs(
     if not rows:
         out.print(f"There are no runs in {folder}. Start one with 'highrank train pydoc-mos'.")
         return
-    table = Table("run", "recipe", "epoch", "best valid", "valid", "test", "state")
+    table = Table(box=None, padding=(0, 2, 0, 0))  # the usual one fits 80 columns
+    for name in ("run", "recipe", "epoch", "best\nvalid", "valid", "test", "state"):
+        justify: Literal["left", "right"] = "left" if name in ("run", "recipe", "state") else "right"
+        table.add_column(name, justify=justify, overflow="fold")  # no name is ever cut
     for row in rows:
         numbers = (f"{row[k]:.2f}" if row[k] is not None else "-" for k in ("best_valid_ppl", "valid_ppl", "test_ppl"))
         table.add_row(row["run"], row["recipe"], str(row["epoch"] or "-"), *numbers, row["state"])
     out.print(table)
-    out.print("best valid: during training, in columns; valid, test: the best weights over the whole stream.")
+    out.print("\nbest valid: during training, in columns; valid, test: the best weights over the whole stream.")
 
 
 def export(
@@ -217,7 +225,9 @@ def export(
     output: Annotated[Path, typer.Option("--out", help="Folder for the export.")],
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float16",
     max_shard_size: Annotated[str, typer.Option(help="Largest file, such as 15MB.")] = "15MB",
-    averages_only: Annotated[bool, typer.Option("--averages-only", help="The averaged weights alone.")] = False,
+    averages_only: Annotated[
+        bool, typer.Option("--averages-only", help="The averaged weights alone: smaller, for evaluation or finetuning.")
+    ] = False,
 ) -> None:
     """Write a run as small files that can be carried elsewhere; 'highrank import' goes on from them."""
     import torch
@@ -234,7 +244,7 @@ def export(
 
 
 def import_(
-    folder: Annotated[Path, typer.Argument(help="A folder made by 'highrank export'.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder made by 'highrank export'.")],
     output: Annotated[Path, typer.Option("--out", help="The run folder to make.")],
 ) -> None:
     """Make a run from an export; it can be resumed and evaluated."""
