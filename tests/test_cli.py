@@ -185,7 +185,7 @@ def test_a_search_that_ends_at_an_edge_says_how_to_go_on(place, trained, monkeyp
         tuning = made[f"{how}_tuned"]["tuning"]
         assert {knob: tuning["at_edge"][knob] for knob in knobs} == dict.fromkeys(knobs, "only")
         line = next(i for i, line in enumerate(told) if line.startswith(f"  highrank evaluate run --{how} --tune "))
-        edge = f"At an edge of what was tried: {knobs[0]} {tuning['best'][knobs[0]]} (the only), "
+        edge = f"At an edge of what was tried: {knobs[0]} {tuning['best'][knobs[0]]} (the only one), "
         assert told[line - 1].startswith(edge)
         again = highrank(*told[line].split()[1:], "--tune-tokens", 60, cwd=place)
         assert edge in again.stdout  # 'evaluate' says it in the same words

@@ -36,6 +36,7 @@ def main() -> None:
     try:
         with command.make_context("highrank", list(words)) as context:
             command.invoke(context)
+        sys.stdout.flush()
     except typer.Exit as stop:
         sys.exit(stop.exit_code)
     except NoArgsIsHelpError as error:

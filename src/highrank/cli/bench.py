@@ -199,7 +199,8 @@ def all_(
         if code:
             failed.append(name)
     out.print(f"all done in {time.monotonic() - began:.0f} s")
-    say_written(output)
+    if output.exists():
+        say_written(output)
     if failed:
         raise UserError(f"some benchmarks failed ({', '.join(failed)}): what they say is above.")
 

@@ -226,7 +226,7 @@ def export(
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float16",
     max_shard_size: Annotated[str, typer.Option(help="Largest file, such as 15MB.")] = "15MB",
     averages_only: Annotated[
-        bool, typer.Option("--averages-only", help="The averaged weights alone: smaller, for evaluation or finetuning.")
+        bool, typer.Option("--averages-only", help="The best weights alone (averages, once averaging is on).")
     ] = False,
 ) -> None:
     """Write a run as small files that can be carried elsewhere; 'highrank import' goes on from them."""

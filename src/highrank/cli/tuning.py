@@ -40,7 +40,8 @@ def say_edges(found: dict[str, Any], run: Path) -> None:
     if not found["at_edge"]:
         return
     best = {NAMES[key]: str(value) for key, value in found["best"].items() if key in NAMES}
-    edges = ", ".join(f"{NAMES[knob]} {best[NAMES[knob]]} (the {which})" for knob, which in found["at_edge"].items())
+    said = {"smallest": "the smallest", "largest": "the largest", "only": "the only one"}
+    edges = ", ".join(f"{NAMES[knob]} {best[NAMES[knob]]} ({said[which]})" for knob, which in found["at_edge"].items())
     how = "--cache" if "window" in best else "--dynamic"
     out.print(
         f"At an edge of what was tried: {edges}. Better settings may lie beyond; search on from there with:\n"

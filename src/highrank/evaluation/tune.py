@@ -139,7 +139,8 @@ def tune_cache(
     windows = sorted({max(1, round(start.window * w)) for w in WINDOWS})
     thetas = sorted({float(f"{start.theta * t:.6g}") for t in THETAS})
     odds = (start.lamb / (1 - start.lamb) * o for o in ODDS)
-    lambdas = sorted({*LAMBDAS, start.lamb, *(float(f"{o / (1 + o):.6g}") for o in odds)})
+    around = (float(f"{o / (1 + o):.6g}") for o in odds)
+    lambdas = sorted({*LAMBDAS, start.lamb, *(share for share in around if 0 < share < 1)})
     scored = cache_probabilities(model, ids, windows, thetas, on_progress=on_progress)
     points = [
         (CacheSettings(window, theta, lamb), mixed_nll(scored.model, scored.cache[i, j], scored.empty, lamb))
