@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+os.environ["COLUMNS"] = "200"  # the console asks once, when it is made: no table is cut in a test
 import interpreter  # noqa: F401  (before anything imports Triton, which decides then how kernels run)
 from highrank.data.corpus import Corpus, read_corpus
 
@@ -16,7 +17,6 @@ WORDS = ["the", "a", "cat", "dog", "bird", "sees", "hears", "likes", "small", "b
 def _isolated(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
     monkeypatch.delenv("HIGHRANK_DATA", raising=False)
-    monkeypatch.setenv("COLUMNS", "200")
     torch.manual_seed(0)
 
 

@@ -141,13 +141,15 @@ def test_progress_off_a_terminal_is_a_line_now_and_then(capsys, monkeypatch):
 def test_report_of_ones_own_records(place, trained):
     highrank("record", "run", "--out", "results/runs/mine.json", cwd=place)
     done = highrank("report", "--out", "page", cwd=place)
-    assert "Written to page/report.html, page/report.md" in done.stdout
-    assert "mine" in (place / "page" / "report.html").read_text()
+    assert "Written to:\n  page/report.html\n  page/report.md\n" in done.stdout
+    page = (place / "page" / "report.html").read_text()
+    assert "mine" in page
+    assert page.count("<table") == page.count("<div class=scroll><table")  # none is cut off on a narrow screen
     cells = json.loads(highrank("report", "--json", cwd=place).stdout)
     assert all(cell["ours"] is None for cell in cells)  # another text and another model: not the paper's cells
     assert {cell["table"] for cell in cells} >= {"ptb", "wt2", "ten-minutes", "components", "ablation", "rank", "kld"}
     (place / "notes.md").write_text("<!-- ptb: made by 'highrank report' -->\n<!-- end of ptb -->\n")
-    assert "tables renewed" in highrank("report", "--readme", "notes.md", cwd=place).stdout
+    assert "Written to notes.md (tables renewed)" in highrank("report", "--readme", "notes.md", cwd=place).stdout
     assert "already up to date" in highrank("report", "--readme", "notes.md", cwd=place).stdout
     assert "58.08 / 55.97" in (place / "notes.md").read_text()
     assert "58.08 / 55.97" in highrank("report", cwd=place).stdout
@@ -167,8 +169,26 @@ def test_settings_are_tuned_on_validation(place, trained, how):
     again = again[: again.index("--stats_batch_size")] if how == "dynamic" else again
     plain = json.loads(highrank("evaluate", "run", f"--{how}", *again, "--json", cwd=place).stdout)
     assert plain["perplexity"] == pytest.approx(result["perplexity"])  # of the split asked for, with the best
+    assert ("At an edge of what was tried" in done.stdout) == bool(result["tuned"]["at_edge"])
     assert "--tune belongs to" in fails("evaluate", "run", "--tune", cwd=place)
     assert "--tune-tokens belongs to" in fails("evaluate", "run", f"--{how}", "--tune-tokens", 60, cwd=place)
+
+
+def test_a_search_that_ends_at_an_edge_says_how_to_go_on(place, trained, monkeypatch):
+    monkeypatch.setattr("highrank.evaluation.tune.MOST_POINTS", 1)
+    monkeypatch.setattr("highrank.evaluation.tune.WINDOWS", (1.0,))
+    monkeypatch.setattr("highrank.evaluation.tune.THETAS", (1.0,))
+    done = highrank("record", "run", "--dynamic", "--cache", "--tune", "--tune-tokens", 60, cwd=place)
+    made = json.loads((place / "results" / "runs" / "run.json").read_text())
+    told = done.stdout.splitlines()
+    for how, knobs in {"dynamic": ("lr", "lamb", "epsilon"), "cache": ("window", "theta")}.items():
+        tuning = made[f"{how}_tuned"]["tuning"]
+        assert {knob: tuning["at_edge"][knob] for knob in knobs} == dict.fromkeys(knobs, "only")
+        line = next(i for i, line in enumerate(told) if line.startswith(f"  highrank evaluate run --{how} --tune "))
+        edge = f"At an edge of what was tried: {knobs[0]} {tuning['best'][knobs[0]]} (the only one), "
+        assert told[line - 1].startswith(edge)
+        again = highrank(*told[line].split()[1:], "--tune-tokens", 60, cwd=place)
+        assert edge in again.stdout  # 'evaluate' says it in the same words
 
 
 def test_record(place, trained):
@@ -209,8 +229,10 @@ def test_cache_evaluation(place, trained):
 
 def test_export_and_import(place, trained):
     done = highrank("export", "run", "--out", "export", "--averages-only", cwd=place)
-    assert "files" in done.stdout
+    assert re.search(r"^Written to export \(\d+ files, \d+\.\d MB\)$", done.stdout, flags=re.M)
+    assert "highrank import export --out RUN" in done.stdout
     done = highrank("import", "export", "--out", "again", cwd=place)
+    assert "Written to again (ptb-mos at epoch 1)\nContinue with:" in done.stdout
     command = next(line.strip() for line in done.stdout.splitlines() if line.startswith("  highrank train"))
     highrank(*command.split()[1:], "--max-epochs", 2, cwd=place)
     assert "is not a size" in fails("export", "run", "--out", "x", "--max-shard-size", "big", cwd=place)
@@ -246,6 +268,22 @@ def test_recipes_and_data(place, toy_folder):
     assert "tokens over" in highrank("data", "prepare", "pydoc", cwd=place).stdout
     assert "highrank quickstart" in highrank("--help", cwd=place).stdout
     assert re.match(r"highrank \d+\.\d+", highrank("--version", cwd=place).stdout)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_recipes_fit_the_screen_whole(place, monkeypatch, width):
+    from highrank.cli.options import out
+    from highrank.recipes import RECIPES
+
+    monkeypatch.setattr(out, "width", width)
+    lines = highrank("recipes", cwd=place).stdout.splitlines()
+    tables = [line for line in lines if line[:1] in "┏┃┡│├└"]
+    assert max(map(len, tables)) <= width
+    heads = [cell for line in lines if line.startswith("┃") for cell in line.strip("┃").split("┃")]
+    assert [head.strip() for head in heads if head.strip()] == list(RECIPES)  # whole, and every one of them once
+    assert "…" not in "".join(tables)
+    for value in ("1150/1150/400", "two-tailed", "68.73 / 65.40", "train.finetune_max_epochs"):
+        assert any(value in line for line in tables)
 
 
 def test_real_copies_verify(place, corpora):
@@ -520,6 +558,15 @@ def test_output_folders_are_tried_before_the_work(tmp_path):
     for command in ("quickstart", "theory"):
         assert "file is a file: choose a folder with --out." in fails(command, "--out", "file", cwd=tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
+
+
+def test_names_of_runs_are_whole_on_a_narrow_screen(place, trained, monkeypatch):
+    from highrank.cli.options import out
+
+    trained.rename(place / "a-run-with-a-name-that-is-long-enough-to-be-cut-in-eighty-columns")
+    monkeypatch.setattr(out, "width", 80)
+    lines = [line.split("  ")[0].strip() for line in highrank("runs", ".", cwd=place).stdout.splitlines()]
+    assert "a-run-with-a-name-that-is-long-enough-to-be-cut-in-eighty-columns" in "".join(lines)
 
 
 def test_runs_of_no_folder(tmp_path):

@@ -28,7 +28,7 @@ def place(tmp_path_factory):
 
 def test_table_record_and_figure(place):
     done = highrank("analyze", "softmax", "moc", "mos", "--contexts", 50, "--out", "found", cwd=place)
-    assert "Written to found/analysis.json, found/spectrum.png, found/spectrum.svg" in done.stdout
+    assert "Written to:\n  found/analysis.json\n  found/spectrum.png\n  found/spectrum.svg\n" in done.stdout
     assert "effective" in done.stdout
     assert "singular values of a 15 x 15 matrix" in done.stderr
     record = json.loads((place / "found" / "analysis.json").read_text())

@@ -41,7 +41,7 @@ def test_compare(place):
     assert "Where softmax is furthest ahead" in done.stdout
     assert "How often the word was seen in training" in done.stdout
     assert "share" in done.stdout
-    assert "Written to out: comparison.html, comparison.md, comparison.json" in done.stdout
+    assert "Written to:\n  out/comparison.html\n  out/comparison.md\n  out/comparison.json\n" in done.stdout
     data = json.loads(highrank("compare", "mos", "softmax", "--n", 3, "--top", 4, "--json", cwd=place).stdout)
     written = json.loads((place / "out" / "comparison.json").read_text())
     assert data["runs"] == ["mos", "softmax"]
@@ -66,7 +66,7 @@ def test_options(place):
     assert data["overall"]["steps"] < data["tokens"]
     done = highrank("compare", "mos", "softmax", "--json", "--out", "out", cwd=place)
     assert json.loads(done.stdout)
-    assert "Written to out" in done.stderr
+    assert "Written to:\n  out/comparison.html" in done.stderr
 
 
 def test_runs_of_one_name_are_told_apart(place):
@@ -106,7 +106,7 @@ def test_mistakes_get_one_sentence(place, arguments, sentence):
 
 @pytest.mark.parametrize("option", ["--n", "--top", "--batch-size"])
 def test_numbers_below_one(place, option):
-    assert f"'{option}'" in highrank("compare", "mos", "softmax", option, 0, cwd=place, check=2).stderr
+    assert f"{option} must be a whole number of at least 1" in fails("compare", "mos", "softmax", option, 0, cwd=place)
 
 
 def test_other_corpora(place):

@@ -57,7 +57,7 @@ def test_mos_nll_leaves_json_csv_and_a_plot(tmp_path, no_child):
 def test_a_table_says_where_everything_is(tmp_path, no_child):
     done = highrank("bench", "mos-nll", "--sizes", TINY, "--rounds", 1, "--out", "o", "--device", "cpu", cwd=tmp_path)
     assert "highrank, chunked" in done.stdout
-    assert "o/mos_nll_cpu.csv, o/mos_nll_cpu.png, o/mos_nll_cpu.svg" in done.stdout
+    assert "Written to:\n  o/mos_nll_cpu.csv\n  o/mos_nll_cpu.png\n  o/mos_nll_cpu.svg\n" in done.stdout
 
 
 def test_what_fails_is_reported_and_stops_nothing(tmp_path, monkeypatch, no_child):

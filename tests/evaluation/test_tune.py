@@ -8,7 +8,7 @@ import torch
 from highrank.evaluation.cache import cache_evaluate
 from highrank.evaluation.dynamic import dynamic_evaluate, gradient_statistics
 from highrank.evaluation.perplexity import Evaluation
-from highrank.evaluation.tune import KNOBS, LEAST_GAIN, MOST_POINTS, coarse_to_fine, tune_cache, tune_dynamic
+from highrank.evaluation.tune import KNOBS, LEAST_GAIN, MOST_POINTS, Tuned, coarse_to_fine, tune_cache, tune_dynamic
 from highrank.models import LanguageModel
 from highrank.recipes.recipe import CacheSettings, DynamicSettings
 
@@ -65,6 +65,7 @@ def test_the_search_is_bounded(monkeypatch):
     tuned = tune_dynamic(make("mos"), torch.arange(24) % V, [], START)  # the larger the rate, the better, for ever
     assert len(tuned.points) == MOST_POINTS
     assert tuned.best.lr == max(s.lr for s, _ in tuned.points)
+    assert tuned.as_json()["at_edge"] == {"lr": "largest", "lamb": "only", "epsilon": "only"}
 
 
 @pytest.mark.parametrize("head", ["softmax", "moc", "mos"])
@@ -86,8 +87,52 @@ def test_dynamic_settings_are_tuned(head):
             near = DynamicSettings(**{**vars(tuned.best), knob: value})
             assert dynamic_evaluate(model, ids, statistics, near).nll >= losses[0] - LEAST_GAIN
     told = tuned.as_json()
+    assert told["at_edge"] == {}  # a search that ended by itself has looked to both sides
     assert (told["tokens"], told["points"]) == (23, len(tuned.points))
     assert told["tried"][0]["perplexity"] == pytest.approx(math.exp(losses[0]))
+
+
+@pytest.mark.parametrize(
+    ("losses", "edge"),
+    [
+        ({100: 3.0, 200: 2.0, 400: 1.0}, {"window": "largest"}),
+        ({100: 1.0, 200: 2.0, 400: 3.0}, {"window": "smallest"}),
+        ({100: 2.0, 200: 1.0, 400: 3.0}, {}),
+        ({100: 1.0, 200: 1.0, 400: 1.0}, {}),  # all one: nothing lies beyond
+        ({100: 2.0, 200: 1.0 + LEAST_GAIN / 2, 400: 1.0}, {}),  # not worth a pass
+        ({100: math.inf, 200: 1.0}, {"window": "largest"}),
+        ({100: 1.0}, {"window": "only"}),
+    ],
+)
+def test_the_best_at_an_edge_says_so(losses, edge):
+    others = ((0.5, 0.02), (1.0, 0.1), (2.0, 0.3))  # the best of theta and lambda lies in the middle of what was tried
+    points = [
+        (CacheSettings(window, theta, lamb), loss + abs(theta - 1))
+        for window, loss in losses.items()
+        for theta, lamb in others
+    ]
+    points.sort(key=lambda point: point[1])
+    tuned = Tuned(points[0][0], points, 99)
+    assert tuned.at_edge == tuned.as_json(most=1)["at_edge"] == edge
+
+
+def test_a_cache_search_goes_on_from_its_edge():
+    """Three of the words, at random: the longer the memory and the larger its share, the better, but for so much."""
+    ids, model = torch.randint(3, (400,)), make("mos")
+    start, edges = CacheSettings(window=1, theta=1.0, lamb=0.5), []
+    for _ in range(8):
+        tuned = tune_cache(model, ids, start)
+        edges.append(tuned.at_edge)
+        start = tuned.best
+    assert edges[0] == {"window": "largest", "lamb": "largest"}
+    assert edges[-1] == {}
+    assert start.window > 100
+    assert start.lamb > 0.9
+
+
+def test_a_cache_without_attention_is_searched_too():
+    points = tune_cache(make("mos"), torch.randint(V, (60,)), CacheSettings(window=4, theta=0.0, lamb=0.1)).points
+    assert len(set(points)) == len(points)  # no theta is tried twice
 
 
 @pytest.mark.parametrize("head", ["softmax", "moc", "mos"])

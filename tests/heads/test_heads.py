@@ -139,12 +139,24 @@ def test_rank_is_the_point():
 
 
 def test_mistakes_are_named():
-    with pytest.raises(ValueError, match="n_components must be at least 1"):
-        MoSHead(IN, D, V, 0)
     with pytest.raises(ValueError, match="in_features = 6 as its last size"):
         make("softmax")[0].nll(torch.randn(4, 12), torch.zeros(4, dtype=torch.long))
     with pytest.raises(ValueError, match="leading shape"):
         make("mos")[0].nll(torch.randn(4, IN), torch.zeros(5, dtype=torch.long))
+
+
+SIZES = {"in_features": IN, "embed_dim": D, "vocab_size": V, "n_components": K}
+
+
+@pytest.mark.parametrize("size", [0, -3])
+@pytest.mark.parametrize(
+    ("head", "which"),
+    [(SoftmaxHead, "in_features"), (SoftmaxHead, "vocab_size"), *((h, w) for h in (MoCHead, MoSHead) for w in SIZES)],
+)
+def test_impossible_sizes_are_named(head, which, size):
+    sizes = SIZES if head is not SoftmaxHead else {"in_features": IN, "vocab_size": V}
+    with pytest.raises(ValueError, match=f"^{which} must be at least 1, got {size}$"):
+        head(**{**sizes, which: size})
 
 
 @pytest.mark.parametrize("name", ["softmax", "moc", "mos"])

@@ -1,5 +1,6 @@
 """The command line: one verb a stage. Mistakes get one sentence and exit code 2, never a traceback."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +10,7 @@ import typer
 import highrank
 from highrank.cli import analyze, bench, catalogue, compare, record, report, theory, train, use
 from highrank.cli.options import out
+from highrank.cli.usage import NoArgsIsHelpError, UsageError, explain
 from highrank.errors import UserError
 
 app = typer.Typer(
@@ -19,6 +21,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 data_app = typer.Typer(
     help="Which corpora there are, and whether the copy at hand is right.",
@@ -29,10 +32,23 @@ data_app = typer.Typer(
 
 def main() -> None:
     """The `highrank` command."""
+    command, words = typer.main.get_command(app), sys.argv[1:]
     try:
-        app()
+        with command.make_context("highrank", list(words)) as context:
+            command.invoke(context)
+        sys.stdout.flush()
+    except typer.Exit as stop:
+        sys.exit(stop.exit_code)
+    except NoArgsIsHelpError as error:
+        print(error.format_message(), file=sys.stderr)
+        sys.exit(2)
+    except UsageError as error:
+        _fail(explain(error, command, words))
     except UserError as error:
         _fail(str(error))
+    except BrokenPipeError:  # nobody reads on ('highrank recipes | head'): Python's last flush must not complain
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""
         _fail(f"cannot read or write{where}: {error.strerror or error}.")
@@ -65,7 +81,7 @@ def quickstart(
     output: Annotated[Path, typer.Option("--out", help="Folder for the report, the figure and the runs.")] = Path(
         "quickstart"
     ),
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of everything random.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of everything random.")] = 1,
 ) -> None:
     """See the bottleneck broken on a language we know and on one we speak. No download, minutes on a CPU."""
     from highrank.quickstart import quickstart as run_quickstart
@@ -87,6 +103,6 @@ app.command(short_help="Every result beside the paper's.")(report.report)
 app.command(short_help="The paper's theory put to the numbers.")(theory.theory)
 data_app.command("list")(catalogue.data_list)
 data_app.command("verify")(catalogue.data_verify)
-data_app.command("prepare")(catalogue.data_prepare)
+data_app.command("prepare", short_help="Tokenise one now: later commands start at once.")(catalogue.data_prepare)
 app.add_typer(data_app, name="data")
 app.add_typer(bench.app, name="bench")

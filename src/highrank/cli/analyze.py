@@ -9,14 +9,16 @@ from highrank.cli.analyze_hf import analyze_hf
 from highrank.cli.analyze_options import AnalyzeOptions, parse_tokens
 from highrank.cli.analyze_runs import analyze_runs
 from highrank.cli.analyze_show import notes, tables, write_files
-from highrank.cli.options import AsJson, DataDir, Device, find_device, out, print_json
+from highrank.cli.options import AsJson, DataDir, Device, find_device, out, print_json, say_written
 from highrank.errors import UserError
 
 CPU_TOKENS = 20_000
 
 
 def analyze(
-    runs: Annotated[list[Path] | None, typer.Argument(help="Run folders, of one corpus; all in one figure.")] = None,
+    runs: Annotated[
+        list[Path] | None, typer.Argument(metavar="RUN", help="Run folders, of one corpus; all in one figure.")
+    ] = None,
     split: Annotated[str | None, typer.Option(help="valid or test (the default), of runs.")] = None,
     tokens: Annotated[
         str | None,
@@ -36,7 +38,7 @@ def analyze(
     contexts: Annotated[
         int, typer.Option(min=3, help="Contexts sampled for the pairwise KLD; at most 2 GiB of them.")
     ] = 5000,
-    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of the contexts and the projection.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the contexts and the projection.")] = 0,
     hf: Annotated[
         str | None,
         typer.Option(help="Instead of runs: a causal language model of transformers, a folder or a name on the hub."),
@@ -73,10 +75,10 @@ def analyze(
     files = write_files(output, record)
     if as_json:
         print_json(record)
-        return
-    for part in (*tables(record), notes(record)):
-        out.print(part)
-    out.print(f"Written to {', '.join(map(str, files))}", soft_wrap=True)
+    else:
+        for part in (*tables(record), notes(record)):
+            out.print(part)
+    say_written(*files, as_json=as_json)
 
 
 def _check(

@@ -3,14 +3,17 @@
 import contextlib
 import dataclasses
 import hashlib
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
-from highrank.cli.options import AsJson, DataDir, out, plain, print_json
+from highrank.cli.options import AsJson, DataDir, out, plain, print_json, say_written
 from highrank.errors import UserError
+
+if TYPE_CHECKING:
+    from highrank.recipes.recipe import Recipe
 
 
 def recipes(as_json: AsJson = False) -> None:
@@ -25,29 +28,48 @@ def recipes(as_json: AsJson = False) -> None:
             ]
         )
         return
-    by_corpus: dict[str, list[Any]] = {}
+    by_corpus: dict[str, list[Recipe]] = {}
     for recipe in RECIPES.values():
         by_corpus.setdefault(recipe.data.corpus, []).append(recipe)
     for corpus, group in by_corpus.items():
-        table = Table(title=f"corpus {corpus}", title_justify="left")
-        table.add_column("", no_wrap=True)  # the keys of --set, whole
+        left = group
+        while left:  # as many side by side as fit the screen: no name and no value is ever folded
+            count = len(left)
+            while count > 1 and _width(_side_by_side(left[:count])) > out.width:
+                count -= 1
+            table = _side_by_side(left[:count])
+            table.title = f"corpus {corpus}" if left is group else f"corpus {corpus}, more recipes"
+            out.print(table)
+            left = left[count:]
+        about = Table.grid(padding=(0, 2))
+        about.add_column(no_wrap=True)
         for r in group:
-            table.add_column(r.name, overflow="fold")
-        for part in ("model", "train"):
-            for field in dataclasses.fields(getattr(group[0], part)):
-                values = [plain(getattr(getattr(r, part), field.name)) for r in group]
-                table.add_row(f"{part}.{field.name}", *values)
-            table.add_section()
-        for label, finetuned in (("paper, valid / test", False), ("paper, finetuned", True)):
-            cells = [
-                " ".join(f"{p.valid} / {p.test}" for p in r.paper if p.finetuned == finetuned) or "-" for r in group
-            ]
-            if any(cell != "-" for cell in cells):
-                table.add_row(label, *cells)
-        out.print(table)
-        for r in group:
-            out.print(f"  {r.name}: {r.about}")
-        out.print()
+            about.add_row(r.name, r.about)
+        out.print(about, "")
+    out.print("Train one with 'highrank train NAME'; change a value with --set, as in --set model.n_components=5.")
+
+
+def _side_by_side(group: "list[Recipe]") -> Table:
+    table = Table(title_justify="left")
+    for name in ("", *(r.name for r in group)):
+        table.add_column(name, no_wrap=True)
+    for part in ("model", "train"):
+        for field in dataclasses.fields(getattr(group[0], part)):
+            values = [plain(getattr(getattr(r, part), field.name)) for r in group]
+            table.add_row(f"{part}.{field.name}", *values)
+        table.add_section()
+    for label, finetuned in (("paper, valid / test", False), ("paper, finetuned", True)):
+        cells = [
+            " ".join(f"{p.valid:.2f} / {p.test:.2f}" for p in r.paper if p.finetuned == finetuned) or "-" for r in group
+        ]
+        if any(cell != "-" for cell in cells):
+            table.add_row(label, *cells)
+    return table
+
+
+def _width(table: Table) -> int:
+    """How wide it is where there is room enough."""
+    return out.measure(table, options=out.options.update_width(1000)).maximum
 
 
 def data_list(data_dir: DataDir = None, as_json: AsJson = False) -> None:
@@ -78,7 +100,7 @@ def data_list(data_dir: DataDir = None, as_json: AsJson = False) -> None:
 
 
 def data_verify(
-    name: Annotated[str, typer.Argument(help="penn, wikitext-2 or pydoc.")], data_dir: DataDir = None
+    name: Annotated[str, typer.Argument(metavar="CORPUS", help="penn, wikitext-2 or pydoc.")], data_dir: DataDir = None
 ) -> None:
     """Check counts and checksums of the copy at hand."""
     from highrank.data.corpus import corpus_info, find_folder, load_corpus
@@ -101,17 +123,17 @@ def data_verify(
 
 
 def data_prepare(
-    name: Annotated[str, typer.Argument(help="penn, wikitext-2 or pydoc.")], data_dir: DataDir = None
+    name: Annotated[str, typer.Argument(metavar="CORPUS", help="penn, wikitext-2 or pydoc.")], data_dir: DataDir = None
 ) -> None:
     """Tokenise a corpus now and cache its ids, so that later commands start at once."""
     from highrank.data.corpus import cache_file, corpus_info, load_corpus
 
     info, corpus = corpus_info(name), load_corpus(name, data_dir)
     file = cache_file(corpus.fingerprint)
-    where = f"cached in {file}" if file.exists() else "not cached: the cache folder cannot be written"
+    tokens = sum(map(len, corpus.splits.values()))
+    note = "ready for later commands" if file.exists() else "not cached: the cache folder cannot be written"
     if info.embedded:
-        where = "made from Python's own text when needed"
-    out.print(
-        f"{name}: {sum(map(len, corpus.splits.values())):,} tokens over {corpus.vocab_size:,} words, {where}.",
-        soft_wrap=True,
-    )
+        note = "made from Python's own text when needed"
+    out.print(f"{name}: {tokens:,} tokens over {corpus.vocab_size:,} words, {note}.", soft_wrap=True)
+    if not info.embedded and file.exists():
+        say_written(file)

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from highrank.cli.options import AsJson, DataDir, Device, find_device, out, print_json
+from highrank.cli.options import AsJson, DataDir, Device, find_device, out, print_json, say_written
 
 if TYPE_CHECKING:
     from highrank.analysis.compare import Comparison, Step
@@ -70,9 +70,7 @@ def compare(
     else:
         _show(comparison)
     if output:
-        names = ", ".join(file.name for file in write(comparison, output, origin))
-        where_to = Console(stderr=True, highlight=False) if as_json else out
-        where_to.print(f"Written to {output}: {names}", soft_wrap=True, markup=False)
+        say_written(*write(comparison, output, origin), as_json=as_json)
 
 
 def _show(c: "Comparison") -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
     from highrank.training.record import Watch
 
-# Off a terminal nothing needs to fit a screen; rich would cut tables to 80 columns.
-out = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+# Off a terminal nothing needs to fit a screen, unless COLUMNS asks for it; rich would cut tables to 80 columns.
+out = Console(highlight=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160)
 err = Console(highlight=False, stderr=True)  # progress and remarks: standard output is for results
 
 LINE_EVERY_SECONDS = 30.0
@@ -30,8 +31,8 @@ DataDir = Annotated[
     typer.Option(help="Folder of the corpus, or of corpora. Default: $HIGHRANK_DATA, then the user's cache folder."),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-RunFolder = Annotated[Path, typer.Argument(help="A run folder, as made by 'highrank train'.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as made by 'highrank train'.")]
 
 
 def find_device(name: str) -> "torch.device":
@@ -116,6 +117,13 @@ def plain(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "/".join(map(str, value))
     return f"{value:g}" if isinstance(value, float) else "-" if value is None else str(value)
+
+
+def say_written(*files: "Path | tuple[Path, str]", as_json: bool = False) -> None:
+    """Where the output is, beside the results: on the error stream where JSON goes to standard output."""
+    from highrank.files import written
+
+    (err if as_json else out).print(written(*files), soft_wrap=True, markup=False)
 
 
 def print_json(value: Any) -> None:

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from highrank.cli.options import DataDir, Device, RunFolder, find_device, out, watching
-from highrank.cli.tuning import say_point
+from highrank.cli.options import DataDir, Device, RunFolder, find_device, out, say_written, watching
+from highrank.cli.tuning import say_edges, say_point
 from highrank.errors import UserError
 
 
@@ -58,7 +58,11 @@ def record(
         )  # fmt: skip
     write_json(output, made)
     parts = [f"{how}valid {part['valid_ppl']:.2f}, test {part['test_ppl']:.2f}" for how, part in _parts(made)]
-    out.print(f"{made['recipe']}, {made['epochs']} epochs: {'; '.join(parts)}\nWritten to {output}", soft_wrap=True)
+    out.print(f"{made['recipe']}, {made['epochs']} epochs: {'; '.join(parts)}", soft_wrap=True)
+    for how in ("dynamic_tuned", "cache_tuned"):
+        if how in made:
+            say_edges(made[how]["tuning"], run)
+    say_written(output)
 
 
 def _parts(made: dict) -> list[tuple[str, dict]]:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from highrank.cli.options import AsJson, out, print_json
+from highrank.cli.options import AsJson, out, print_json, say_written
 from highrank.errors import UserError
 
 
@@ -31,14 +31,15 @@ def report(
     made = build(results)
     if readme:
         changed = update(readme, made)
-        if not as_json:
-            out.print(f"{readme}: {'tables renewed' if changed else 'already up to date'}.", soft_wrap=True)
+        if changed:
+            say_written((readme, "tables renewed"), as_json=as_json)
+        elif not as_json:
+            out.print(f"{readme} is already up to date.", soft_wrap=True, markup=False)
     if output:
         from highrank.report.write import write
 
         files = write(made, output)
-        if not as_json:
-            out.print(f"Written to {files[0]}, {files[1]} and {len(files) - 2} figures beside them.", soft_wrap=True)
+        say_written(*files, as_json=as_json)
     if as_json:
         print_json([entry for table in made.tables for entry in flat(table)])
     elif not (readme or output):

@@ -14,7 +14,7 @@ def theory(
     contexts: Annotated[int, typer.Option(help="N, how many contexts the language has.")] = 64,
     words: Annotated[int, typer.Option(help="M, how many words.")] = 32,
     rank: Annotated[
-        int | None, typer.Option(help="Of A = log P*. Default: half of the smaller of contexts and words.")
+        int | None, typer.Option(help="Rank of A = log P*. Default: half of the smaller of contexts and words.")
     ] = None,
     dims: Annotated[
         str, typer.Option(help="The D to fit, such as 1,2,4 or 1-16. Default: a dozen around the rank.")
@@ -26,7 +26,7 @@ def theory(
     unigram: Annotated[
         bool, typer.Option("--unigram", help="A language in which all contexts share word frequencies.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Of everything random.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 1,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer D and fewer, shorter fits.")] = False,
     output: Annotated[Path, typer.Option("--out", help="Folder for the report, the table and the figures.")] = Path(
         "theory"

@@ -5,7 +5,7 @@ import dataclasses
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.table import Table
@@ -21,6 +21,7 @@ from highrank.cli.options import (
     parse_seconds,
     plain,
     print_json,
+    say_written,
 )
 from highrank.errors import UserError
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def train(
-    recipe: Annotated[str, typer.Argument(help="A recipe's name; 'highrank recipes' shows them.")],
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe's name; 'highrank recipes' shows them.")],
     data_dir: DataDir = None,
     output: Annotated[
         Path | None, typer.Option("--out", help="Run folder. Default: runs/RECIPE, numbered if taken.")
@@ -39,8 +40,12 @@ def train(
         typer.Option("--set", metavar="KEY=VALUE", help="Override a recipe value, e.g. train.lr=15. Repeatable."),
     ] = None,
     device: Device = "auto",
-    max_epochs: Annotated[int | None, typer.Option(min=0, help="Pause after this many epochs in all.")] = None,
-    time_budget: Annotated[str | None, typer.Option(help="Pause after this long from now: 90s, 25m, 2h.")] = None,
+    max_epochs: Annotated[
+        int | None, typer.Option(min=0, help="Pause after this many epochs in all. Default: the recipe's.")
+    ] = None,
+    time_budget: Annotated[
+        str | None, typer.Option(help="Pause after this long from now: 90s, 25m, 2h. Default: never.")
+    ] = None,
     checkpoint_every: Annotated[
         float, typer.Option(min=0.0, help="Seconds between checkpoints within an epoch.")
     ] = 120.0,
@@ -57,7 +62,7 @@ def train(
 
       highrank train ptb-mos --set data.corpus=my-folder --set data.level=char
 
-      highrank train ptb-mos --data-dir corpora --set train.precision=bfloat16 --time-budget 25m
+      highrank train ptb-mos --data-dir corpora --time-budget 25m
     """
     from highrank.data.corpus import load_corpus
     from highrank.recipes import get_recipe, override
@@ -105,9 +110,10 @@ def train(
     summary = summarize(run, corpus, where, outcome)
     out.print(
         f"{chosen.name}: valid {summary['valid_ppl']:.2f}, test {summary['test_ppl']:.2f} "
-        f"(epoch {summary['best_epoch']} of {summary['epochs']}, {summary['parameters']:,} parameters)\n"
-        f"Written to {run.folder}"
+        f"(epoch {summary['best_epoch']} of {summary['epochs']}, {summary['parameters']:,} parameters)",
+        soft_wrap=True,
     )
+    say_written(run.folder)
     if outcome != "finished":
         out.print(f"Paused ({outcome}). Continue with:\n  {again}", soft_wrap=True)
 
@@ -172,7 +178,8 @@ def _stop_on_signal() -> Iterator[list[int]]:
 
 
 def runs(
-    folder: Annotated[Path, typer.Argument(help="Where to look.")] = Path("runs"), as_json: AsJson = False
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where to look.")] = Path("runs"),
+    as_json: AsJson = False,
 ) -> None:
     """List the runs in a folder with their recipe, epoch and perplexities."""
     from highrank.evaluation.perplexity import perplexity
@@ -205,12 +212,15 @@ def runs(
     if not rows:
         out.print(f"There are no runs in {folder}. Start one with 'highrank train pydoc-mos'.")
         return
-    table = Table("run", "recipe", "epoch", "best valid", "valid", "test", "state")
+    table = Table(box=None, padding=(0, 2, 0, 0))  # the usual one fits 80 columns
+    for name in ("run", "recipe", "epoch", "best\nvalid", "valid", "test", "state"):
+        justify: Literal["left", "right"] = "left" if name in ("run", "recipe", "state") else "right"
+        table.add_column(name, justify=justify, overflow="fold")  # no name is ever cut
     for row in rows:
         numbers = (f"{row[k]:.2f}" if row[k] is not None else "-" for k in ("best_valid_ppl", "valid_ppl", "test_ppl"))
         table.add_row(row["run"], row["recipe"], str(row["epoch"] or "-"), *numbers, row["state"])
     out.print(table)
-    out.print("best valid: during training, in columns; valid, test: the best weights over the whole stream.")
+    out.print("\nbest valid: during training, in columns; valid, test: the best weights over the whole stream.")
 
 
 def export(
@@ -218,7 +228,9 @@ def export(
     output: Annotated[Path, typer.Option("--out", help="Folder for the export.")],
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float16",
     max_shard_size: Annotated[str, typer.Option(help="Largest file, such as 15MB.")] = "15MB",
-    averages_only: Annotated[bool, typer.Option("--averages-only", help="The averaged weights alone.")] = False,
+    averages_only: Annotated[
+        bool, typer.Option("--averages-only", help="The best weights alone (averages, once averaging is on).")
+    ] = False,
 ) -> None:
     """Write a run as small files that can be carried elsewhere; 'highrank import' goes on from them."""
     import torch
@@ -230,11 +242,12 @@ def export(
         raise UserError(f'the dtype "{dtype}" is not known: choose float32, bfloat16 or float16.')
     files = export_run(Run(run), output, getattr(torch, dtype), parse_bytes(max_shard_size), averages_only)
     size = sum(file.stat().st_size for file in files)
-    out.print(f"{run} exported to {output}: {len(files)} files, {size / 1e6:.1f} MB.", soft_wrap=True)
+    say_written((output, f"{len(files)} files, {size / 1e6:.1f} MB"))
+    out.print(f"Make a run of it anywhere with:\n  highrank import {output} --out RUN", soft_wrap=True, markup=False)
 
 
 def import_(
-    folder: Annotated[Path, typer.Argument(help="A folder made by 'highrank export'.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder made by 'highrank export'.")],
     output: Annotated[Path, typer.Option("--out", help="The run folder to make.")],
 ) -> None:
     """Make a run from an export; it can be resumed and evaluated."""
@@ -244,8 +257,5 @@ def import_(
     run = Run(output)
     progress = import_run(folder, run)
     name = run.recipe().name
-    out.print(
-        f"{name} at epoch {progress.epoch} imported to {output}. Continue with:\n"
-        f"  highrank train {name} --out {output} --resume",
-        soft_wrap=True,
-    )
+    say_written((output, f"{name} at epoch {progress.epoch}"))
+    out.print(f"Continue with:\n  highrank train {name} --out {output} --resume", soft_wrap=True, markup=False)

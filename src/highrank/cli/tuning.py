@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -32,6 +33,22 @@ def show_points(tuned: "Tuned[Any]") -> None:
     out.print(table)
     more = "" if len(seen) == len(tuned.points) else ", each row with its best lambda"
     out.print(f"{len(tuned.points)} points tried on {tuned.tokens:,} tokens of valid{more}; best: {_line(tuned.best)}")
+
+
+def say_edges(found: dict[str, Any], run: Path) -> None:
+    """Which of the best settings lie at an edge of what was tried (`Tuned.as_json`), and how to look beyond."""
+    if not found["at_edge"]:
+        return
+    best = {NAMES[key]: str(value) for key, value in found["best"].items() if key in NAMES}
+    said = {"smallest": "the smallest", "largest": "the largest", "only": "the only one"}
+    edges = ", ".join(f"{NAMES[knob]} {best[NAMES[knob]]} ({said[which]})" for knob, which in found["at_edge"].items())
+    how = "--cache" if "window" in best else "--dynamic"
+    out.print(
+        f"At an edge of what was tried: {edges}. Better settings may lie beyond; search on from there with:\n"
+        f"  highrank evaluate {run} {how} --tune {' '.join(f'--{name} {value}' for name, value in best.items())}",
+        soft_wrap=True,
+        markup=False,
+    )
 
 
 def _line(settings: Any) -> str:

@@ -8,7 +8,7 @@ import typer
 
 import highrank
 from highrank.cli.options import AsJson, DataDir, Device, RunFolder, err, find_device, out, print_json, watching
-from highrank.cli.tuning import say_point, show_points
+from highrank.cli.tuning import say_edges, say_point, show_points
 from highrank.errors import UserError
 
 CPU_TUNE_TOKENS = 5_000  # a search makes twenty passes or so over what it is given
@@ -20,15 +20,15 @@ def evaluate(
     split: Annotated[str, typer.Option(help="valid or test (or train).")] = "test",
     batch_size: Annotated[int, typer.Option(min=1, help="Columns; 1 carries the state through the whole stream.")] = 1,
     dynamic: Annotated[bool, typer.Option("--dynamic", help="Let a copy of the model adapt to what it reads.")] = False,
-    lr: Annotated[float | None, typer.Option(min=0.0, help="Dynamic evaluation: learning rate.")] = None,
+    lr: Annotated[float | None, typer.Option(min=0.0, help="Dynamic: learning rate.")] = None,
     cache: Annotated[bool, typer.Option("--cache", help="Mix in a cache of recent words (Grave et al.).")] = False,
     lamb: Annotated[
         float | None, typer.Option("--lambda", help="Dynamic: pull towards the start. Cache: its share.")
     ] = None,
     window: Annotated[int | None, typer.Option(min=1, help="Cache: how many words it remembers.")] = None,
     theta: Annotated[float | None, typer.Option(min=0.0, help="Cache: sharpness of its attention.")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Dynamic evaluation: added to the gradients' size.")] = None,
-    segment: Annotated[int | None, typer.Option(min=1, help="Dynamic evaluation: words between updates.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Dynamic: added to the gradients' size.")] = None,
+    segment: Annotated[int | None, typer.Option(min=1, help="Dynamic: words between updates.")] = None,
     tune: Annotated[
         bool, typer.Option("--tune", help="Choose the settings on validation, starting from those given.")
     ] = False,
@@ -44,7 +44,8 @@ def evaluate(
 
     With --dynamic, after Krause et al. 2017, or --cache, after Grave et al. 2016; settings default to the published
     ones for the run's corpus. --tune searches around them on validation and shows every point tried: one knob at a time
-    by factors of 2, then of its root, for --dynamic; a grid in one pass for --cache.
+    by factors of 2, then of its root, for --dynamic; a grid in one pass for --cache. It says where the best lies at an
+    edge.
     """
     from highrank.data.corpus import cache_folder
     from highrank.evaluation.cache import cache_evaluate
@@ -125,6 +126,7 @@ def evaluate(
         return
     if tuned is not None:
         show_points(tuned)
+        say_edges(row["tuned"], run)
     how = f"dynamic evaluation, {_told(row['dynamic'])}; " if dynamic else ""
     how = f"with a cache, {_told(row['cache'])}; " if cache else how
     out.print(
@@ -144,9 +146,11 @@ def generate(
     prompt: Annotated[str, typer.Option(help="Text to continue; <eos> starts a new line.")] = "<eos>",
     length: Annotated[int, typer.Option(min=1, help="How many tokens.")] = 100,
     temperature: Annotated[float, typer.Option(min=0.0, help="Below 1 plays safe, 0 takes the likeliest word.")] = 1.0,
-    top_k: Annotated[int | None, typer.Option(min=1, help="Sample among the k likeliest words only.")] = None,
+    top_k: Annotated[
+        int | None, typer.Option(min=1, help="Sample among the k likeliest words only. Default: all.")
+    ] = None,
     top_p: Annotated[
-        float | None, typer.Option(help="Sample among the likeliest words of this share of probability.")
+        float | None, typer.Option(help="Sample among the likeliest words of this share of probability. Default: 1.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="The same seed gives the same text.")] = 0,
     device: Device = "auto",

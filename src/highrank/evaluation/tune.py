@@ -7,8 +7,8 @@ Dynamic evaluation costs a whole pass for every point, so it is searched one kno
         again from the first knob, until a round moves none of them
 
 The cache needs the model's own predictions only once: one pass scores a whole grid of windows and thetas, and for each
-of them lambda is arithmetic. Both start from the settings that they are given, the published ones by default, and both
-list every point that was tried.
+of them lambda is arithmetic. Both start from the settings that they are given, the published ones by default, both list
+every point that was tried, and both say where the best one lies at an edge of them: the optimum may be beyond.
 """
 
 import math
@@ -24,13 +24,15 @@ from highrank.evaluation.perplexity import perplexity
 from highrank.models.language_model import LanguageModel
 from highrank.recipes.recipe import CacheSettings, DynamicSettings
 
-KNOBS = ("lr", "lamb", "epsilon")
+KNOBS = ("lr", "lamb", "epsilon")  # of dynamic evaluation
+CACHE_KNOBS = ("window", "theta", "lamb")
 FACTORS = (2.0, math.sqrt(2))
 LEAST_GAIN = 1e-4  # nats: a hundredth of a percent of perplexity; less is not worth a pass over the text
 MOST_POINTS = 40  # a bound for a search that finds no end
-# Of the cache: multiples of the window and theta given, and all of these lambdas.
+# Of the cache: multiples of the window, the theta and the odds of the lambda given, and all of these lambdas.
 WINDOWS = (0.5, 1.0, 2.0, 4.0)
 THETAS = (0.25, 0.5, 1 / math.sqrt(2), 1.0, math.sqrt(2), 2.0, 4.0)
+ODDS = (0.25, 0.5, 2.0, 4.0)
 LAMBDAS = tuple(i / 50 for i in range(1, 26))  # 0.02 to 0.5
 
 OnPoint = Callable[[DynamicSettings, float, int], object]  # settings, their loss, points so far
@@ -45,11 +47,37 @@ class Tuned(Generic[Settings]):
     points: list[tuple[Settings, float]]
     tokens: int
 
+    @property
+    def knobs(self) -> tuple[str, ...]:
+        return KNOBS if isinstance(self.best, DynamicSettings) else CACHE_KNOBS
+
+    @property
+    def at_edge(self) -> dict[str, str]:
+        """The knobs whose best value is the "smallest" or "largest" tried, or the "only" one.
+
+        Not those for which the next value does as well: there is nothing to be found beyond, as for windows longer than
+        the text.
+        """
+        edges = {}
+        for knob in self.knobs:
+            least: dict[float, float] = {}  # the least loss with each value
+            for settings, nll in self.points:
+                value = getattr(settings, knob)
+                least[value] = min(nll, least.get(value, math.inf))
+            values, best = sorted(least), getattr(self.best, knob)
+            if len(values) == 1:
+                edges[knob] = "only"
+            elif best == values[0] and least[values[1]] > least[best] + LEAST_GAIN:
+                edges[knob] = "smallest"
+            elif best == values[-1] and least[values[-2]] > least[best] + LEAST_GAIN:
+                edges[knob] = "largest"
+        return edges
+
     def as_json(self, most: int | None = None) -> dict[str, Any]:
         """Best first, all of them or the best `most`."""
         tried = [{**asdict(s), "perplexity": _finite(perplexity(nll))} for s, nll in self.points[:most]]
         about = {"split": "valid", "tokens": self.tokens, "points": len(self.points)}
-        return {**about, "best": asdict(self.best), "tried": tried}
+        return {**about, "best": asdict(self.best), "at_edge": self.at_edge, "tried": tried}
 
 
 def tune_dynamic(
@@ -109,8 +137,10 @@ def tune_cache(
 ) -> Tuned[CacheSettings]:
     """The best of a grid around `start`, all of it scored in one pass over `ids`."""
     windows = sorted({max(1, round(start.window * w)) for w in WINDOWS})
-    thetas = [float(f"{start.theta * t:.6g}") for t in THETAS]
-    lambdas = sorted({*LAMBDAS, start.lamb})
+    thetas = sorted({float(f"{start.theta * t:.6g}") for t in THETAS})
+    odds = (start.lamb / (1 - start.lamb) * o for o in ODDS)
+    around = (float(f"{o / (1 + o):.6g}") for o in odds)
+    lambdas = sorted({*LAMBDAS, start.lamb, *(share for share in around if 0 < share < 1)})
     scored = cache_probabilities(model, ids, windows, thetas, on_progress=on_progress)
     points = [
         (CacheSettings(window, theta, lamb), mixed_nll(scored.model, scored.cache[i, j], scored.empty, lamb))

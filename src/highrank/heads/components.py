@@ -8,7 +8,7 @@ Shapes: g (..., in_features), pi (..., K), h (..., K, D).
 import torch
 from torch import Tensor, nn
 
-from highrank.heads.output_embedding import in_weight_dtype, output_bias, output_embedding
+from highrank.heads.output_embedding import check_sizes, in_weight_dtype, output_bias, output_embedding
 from highrank.ops.dropout import variational_dropout
 from highrank.ops.linear import aligned_linear
 from highrank.ops.mos_nll import Impl
@@ -29,8 +29,7 @@ class MixtureComponents(nn.Module):
 
     def __init__(self, in_features: int, embed_dim: int, n_components: int, dropout: float) -> None:
         super().__init__()
-        if n_components < 1:
-            raise ValueError(f"n_components must be at least 1, got {n_components}")
+        check_sizes(in_features=in_features, embed_dim=embed_dim, n_components=n_components)
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}")
         self.embed_dim, self.n_components, self.dropout = embed_dim, n_components, dropout
@@ -63,6 +62,7 @@ class MixtureHead(nn.Module):
         slab_bytes: int | None = None,
     ) -> None:
         super().__init__()
+        check_sizes(vocab_size=vocab_size)
         self.in_features, self.embed_dim, self.vocab_size = in_features, embed_dim, vocab_size
         self.impl, self.slab_bytes = impl, slab_bytes  # how `mos_nll` computes the loss, and within which memory
         self.mixture = MixtureComponents(in_features, embed_dim, n_components, dropout)

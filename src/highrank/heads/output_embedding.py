@@ -6,6 +6,13 @@ from torch import Tensor, nn
 INIT_RANGE = 0.1  # U(-.1, .1), as in the released code
 
 
+def check_sizes(**sizes: int) -> None:
+    """Refuse sizes of which nothing can be made, before torch makes something empty of them."""
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name} must be at least 1, got {size}")
+
+
 def output_embedding(vocab_size: int, embed_dim: int, weight: nn.Parameter | None) -> nn.Parameter:
     """The given (V, D) parameter, to tie, or a new one."""
     if weight is None:

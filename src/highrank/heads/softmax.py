@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from highrank.heads.output_embedding import in_weight_dtype, match_targets, output_bias, output_embedding
+from highrank.heads.output_embedding import check_sizes, in_weight_dtype, match_targets, output_bias, output_embedding
 from highrank.ops.mos_nll import Impl, mos_nll
 
 
@@ -32,6 +32,7 @@ class SoftmaxHead(nn.Module):
         slab_bytes: int | None = None,
     ) -> None:
         super().__init__()
+        check_sizes(in_features=in_features, vocab_size=vocab_size)
         self.in_features, self.vocab_size = in_features, vocab_size
         self.impl, self.slab_bytes = impl, slab_bytes  # how `mos_nll` computes the loss, and within which memory
         self.weight = output_embedding(vocab_size, in_features, weight)

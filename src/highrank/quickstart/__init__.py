@@ -14,7 +14,7 @@ from rich.table import Table
 
 from highrank.analysis.rank import numerical_rank
 from highrank.data.corpus import Corpus, load_corpus
-from highrank.files import output_folder, write_json
+from highrank.files import output_folder, write_json, written
 from highrank.quickstart import known, spoken
 from highrank.quickstart.figure import draw
 from highrank.theory.laboratory import Fit
@@ -144,11 +144,13 @@ def _report(
 def _farewell(out: Console, folder: Path, trained: list[spoken.Trained], seconds: float) -> None:
     last = trained[-1].folder
     highrank = "highrank" if shutil.which("highrank") else sys.argv[0]  # typed as it stands, it must work
+    files = written(
+        (folder / "figure.png", "training curves and singular values"),
+        (folder / "report.json", "every number above"),
+        (folder / "runs", "the trained models"),
+    )
     out.print(
-        f"Done in {seconds:.0f} s. Written to {folder}:\n"
-        f"  {folder / 'figure.png'}   training curves and singular values\n"
-        f"  {folder / 'report.json'}  every number above\n"
-        f"  {folder / 'runs'}         the trained models\n\n"
+        f"Done in {seconds:.0f} s. {files}\n\n"
         "What to try next:\n"
         f"  {highrank} generate {last} --prompt 'the statement'\n"
         f"  {highrank} train pydoc-mos --out {last} --resume --max-epochs 12   (go on training)\n"

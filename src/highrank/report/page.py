@@ -105,7 +105,10 @@ def _told(origin: Origin) -> str:
 
 
 def _figure(name: str, caption: str, svg: str) -> str:
-    return f'<figure id="{name}">{inline(name, svg)}<figcaption>{_text(caption)}</figcaption></figure>'
+    width = re.search(r'<svg[^>]* width="([\d.]+)pt"', svg)
+    wide = " class=wide" if width and float(width[1]) > 500 else ""  # two panels: too small to read on a narrow screen
+    picture = f"<div class=scroll>{inline(name, svg)}</div>"
+    return f'<figure id="{name}"{wide}>{picture}<figcaption>{_text(caption)}</figcaption></figure>'
 
 
 def inline(name: str, svg: str) -> str:

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from highrank.data.synthetic import FiniteLanguage
-from highrank.files import write_json, write_text
+from highrank.files import write_json, write_text, written
 from highrank.theory.bounds import Ranks, mos_enough, ranks
 from highrank.theory.checks import ROUND_OFF, Check, algebra, fitted
 from highrank.theory.figure import draw
@@ -64,11 +64,8 @@ def theory(setup: Setup, folder: Path, out: Console) -> list[Check]:
     verdict = (
         f"{failed} of {len(checks)} checks failed" if failed else f"{len(checks) - open_} of {len(checks)} checks hold"
     )
-    out.print(
-        f"{verdict}{f', {open_} cannot be shown at these sizes' if open_ else ''}. Done in {seconds:.0f} s. Written to:"
-    )
-    for path in (folder / "report.json", folder / "table.md", *figures):
-        out.print(f"  {path}", soft_wrap=True)
+    out.print(f"{verdict}{f', {open_} cannot be shown at these sizes' if open_ else ''}. Done in {seconds:.0f} s.")
+    out.print(written(folder / "report.json", folder / "table.md", *figures), soft_wrap=True, markup=False)
     return checks
 
 

@@ -23,20 +23,20 @@ from highrank.report.comparison.words import (
 # A and B in Okabe and Ito's blue and vermilion (their lighter neighbours on a dark page); names always say it as well.
 STYLE = """
 :root { color-scheme: light dark; --page: #fbfbfa; --card: #fff; --ink: #1c1d1f; --soft: #666a70; --line: #e0e0dc;
-  --a: #0072b2; --b: #b84e00; --a-bar: #0072b226; --b-bar: #d55e0026; --mark: #f0e442; --mark-ink: #1c1d1f; }
+  --shade: #00000026; --a: #0072b2; --b: #b84e00; --a-bar: #0072b226; --b-bar: #d55e0026; --mark: #f0e442; --mark-ink: #1c1d1f; }
 @media (prefers-color-scheme: dark) { :root { --page: #16181b; --card: #1e2125; --ink: #e8e8e6; --soft: #9da2a9;
-  --line: #33373d; --a: #56b4e9; --b: #f0a35e; --a-bar: #56b4e933; --b-bar: #f0a35e30; --mark: #6d6512;
-  --mark-ink: #fff; } }
+  --line: #33373d; --shade: #00000099; --a: #56b4e9; --b: #f0a35e; --a-bar: #56b4e933; --b-bar: #f0a35e30;
+  --mark: #6d6512; --mark-ink: #fff; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--page); color: var(--ink);
   font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif; }
 main { max-width: 1080px; margin: 0 auto; padding: 2.5rem 1.25rem 4rem; }
-h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 .25rem; }
+h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 .25rem; overflow-wrap: anywhere; }
 h2 { font-size: 1.3rem; margin: 3rem 0 .75rem; padding-top: .5rem; border-top: 1px solid var(--line); }
 h3 { font-size: 1.02rem; margin: 1.6rem 0 .2rem; }
 p { margin: .4rem 0; } .soft, nav { color: var(--soft); } a { color: inherit; }
 .a { color: var(--a); } .b { color: var(--b); }
-nav { margin: 1rem 0 1.5rem; } nav a { margin-right: 1.2rem; }
+nav { display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; margin: 1rem 0 1.5rem; }
 .pair { display: grid; grid-template-columns: 1fr 1fr; gap: 1rem; }
 .pair + p { margin-top: 1.1rem; }
 @media (max-width: 700px) { .pair { grid-template-columns: 1fr; } }
@@ -44,7 +44,11 @@ nav { margin: 1rem 0 1.5rem; } nav a { margin-right: 1.2rem; }
 .side { border-top: 3px solid currentColor; } .side > * { color: var(--ink); } .side > .name { color: inherit; }
 .name { font-weight: 650; overflow-wrap: anywhere; } .big { font-size: 1.9rem; font-weight: 650; line-height: 1.2; }
 ul.notes { padding-left: 1.2rem; } ul.notes li { margin: .25rem 0; }
-.scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+.scroll { overflow-x: auto; background: linear-gradient(to right, var(--page) 40%, transparent) left / 2.5rem 100%
+    no-repeat local, linear-gradient(to left, var(--page) 40%, transparent) right / 2.5rem 100% no-repeat local,
+  linear-gradient(to right, var(--shade), transparent) left / .9rem 100% no-repeat scroll,
+  linear-gradient(to left, var(--shade), transparent) right / .9rem 100% no-repeat scroll; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th { text-align: left; font-weight: 600; color: var(--soft); font-size: .86rem; } td, th { padding: .22rem .6rem; }
 tr + tr td, thead + tbody td { border-top: 1px solid var(--line); } .n { text-align: right; white-space: nowrap; }
 td svg { display: block; width: 220px; height: 18px; }
@@ -55,13 +59,17 @@ mark { background: var(--mark); color: var(--mark-ink); padding: .05em .3em; bor
 .rest, .eos { color: var(--soft); } .eos { font-size: .82em; }
 ol.words { list-style: none; margin: .3rem 0 0; padding: 0; font-variant-numeric: tabular-nums; }
 ol.words li { position: relative; display: flex; justify-content: space-between; gap: 1rem; padding: .06rem .5rem;
-  margin: 2px 0; } ol.words li > * { position: relative; } ol.words .came { font-weight: 700; }
+  margin: 2px 0; } ol.words li > * { position: relative; overflow-wrap: anywhere; } ol.words .came { font-weight: 700; }
 ol.words .bar { position: absolute; inset: 0 auto 0 0; border-radius: 3px; }
 .in-a .bar { background: var(--a-bar); } .in-b .bar { background: var(--b-bar); }
 li.below { border-top: 1px dashed var(--line); }
 details { margin-top: .55rem; font-size: .92rem; } summary { cursor: pointer; color: var(--soft); }
 details table { margin-top: .3rem; } details td { vertical-align: top; } details td.n { width: 1%; }
 .word { display: inline-block; white-space: nowrap; margin-right: .9em; } td:first-child { white-space: nowrap; }
+@media (max-width: 700px) { main { padding-top: 1.5rem; } .scroll table { font-size: .86rem; }
+  .scroll td, .scroll th { padding: .22rem .3rem; } .scroll th { white-space: normal; vertical-align: bottom; }
+  td svg { width: 110px; } }
+details { overflow-x: auto; }
 @media print { article { break-inside: avoid; } }
 """
 

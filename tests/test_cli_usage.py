@@ -1,0 +1,76 @@
+"""Mistakes in the command line itself: one sentence of our own, exit code 2, for every command."""
+
+import subprocess
+import sys
+
+import pytest
+import typer
+
+from highrank.cli import app
+from test_cli import fails, in_process
+
+
+def every_command(command=None, path=()):
+    command = command or typer.main.get_command(app)
+    yield path
+    for name, below in getattr(command, "commands", {}).items():
+        yield from every_command(below, (*path, name))
+
+
+@pytest.mark.parametrize("path", list(every_command()), ids=" ".join)
+def test_every_command_has_help_and_refuses_what_it_does_not_know(path, tmp_path):
+    whole = " ".join(("highrank", *path))
+    assert in_process(*path, "-h", cwd=tmp_path).stdout == (told := in_process(*path, "--help", cwd=tmp_path).stdout)
+    assert told.startswith(f"Usage: {whole} ")
+    assert max(map(len, told.splitlines())) <= 80
+    assert "..." not in told.partition("Commands:")[2]  # no line of a list of commands is cut short
+    assert fails(*path, "--nope", cwd=tmp_path).startswith(f"highrank: '{whole}' has no option \"--nope\"; ")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("trian", '\'highrank\' has no command "trian"; did you mean "train"?'),
+        ("fly", "'highrank' has no command \"fly\"; 'highrank --help' shows what there is."),
+        ("data lst", '\'highrank data\' has no command "lst"; did you mean "list"?'),
+        ("--vresion", '\'highrank\' has no option "--vresion"; did you mean "--version"?'),
+        ("train x --dev cpu", '\'highrank train\' has no option "--dev"; did you mean "--device"?'),
+        ("runs -x", "'highrank runs' has no option \"-x\"; 'highrank runs --help' shows what there is."),
+        ("train", "RECIPE is missing (a recipe's name; 'highrank recipes' shows them): 'highrank train --help' shows"),
+        ("compare a", "RUN_B is missing (another, trained on the same corpus): 'highrank compare --help' shows what"),
+        ("export run", "--out is missing (folder for the export): 'highrank export --help' shows what there is."),
+        ("train x --max-epochs", "--max-epochs needs a value: a whole number of at least 0."),
+        ("train x --out", "--out needs a value: 'highrank train --help' shows what there is."),
+        ("runs --json=yes", "--json takes no value: write it alone."),
+        ("train x --max-epochs two", '--max-epochs must be a whole number of at least 0, got "two".'),
+        ("bench lstm --batch=0", '--batch must be a whole number of at least 1, got "0".'),
+        ("evaluate x --lr -1", '--lr must be a number of at least 0, got "-1".'),
+        ("theory --rank 1.5", '--rank must be a whole number, got "1.5".'),
+        ("quickstart --seed -1", '--seed must be a whole number from 0 to 2^32 - 1, got "-1".'),
+        ("generate x --prompt the cat sees", "'highrank generate' does not take \"cat sees\": quote words that"),
+        ("data --", "missing command: 'highrank data --help' shows what there is."),
+    ],
+)
+def test_one_sentence_says_what_is_wrong_and_what_to_do(words, sentence, tmp_path):
+    assert fails(*words.split(), cwd=tmp_path).startswith(f"highrank: {sentence}")
+
+
+@pytest.mark.parametrize("path", [(), ("data",), ("bench",)])
+def test_nothing_at_all_gets_the_help(path, tmp_path):
+    assert "Commands:" in in_process(*path, cwd=tmp_path, check=2).stderr
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    command = [sys.executable, "-m", "highrank", "recipes", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 1
+
+
+def test_ctrl_c_says_so(tmp_path, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("highrank.quickstart.quickstart", interrupted)
+    assert in_process("quickstart", cwd=tmp_path, check=130).stderr == "highrank: interrupted.\n"
