@@ -6,10 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-if not torch.cuda.is_available():
-    # Triton decides when it is first imported; its interpreter runs the kernels' tests on the CPU.
-    os.environ.setdefault("TRITON_INTERPRET", "1")
-
+import interpreter  # noqa: F401  (before anything imports Triton, which decides then how kernels run)
 from highrank.data.corpus import Corpus, read_corpus
 
 WORDS = ["the", "a", "cat", "dog", "bird", "sees", "hears", "likes", "small", "big", "old", "red", "runs", "eats"]

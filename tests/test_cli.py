@@ -183,6 +183,11 @@ def test_record(place, trained):
     assert made["overrides"]["model.n_components"] == 3
     assert "--tune belongs to" in fails("record", "run", "--tune", cwd=place)
     assert "--tune-tokens belongs to" in fails("record", "run", "--cache", "--tune-tokens", 9, cwd=place)
+    done = highrank("record", "run", cwd=place)  # again, without: what it has stays
+    assert "dynamic: valid" in done.stdout
+    assert json.loads((place / "results" / "runs" / "run.json").read_text()) == made
+    (place / "other.json").write_text("{}")
+    assert "other.json holds something other than" in fails("record", "run", "--out", "other.json", cwd=place)
     (place / "taken").write_text("a file")
     assert "taken is a file" in fails("record", "run", "--out", "taken", cwd=place)
     assert "there is no run at nowhere" in fails("record", "nowhere", cwd=place)

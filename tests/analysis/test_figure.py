@@ -45,9 +45,7 @@ def test_what_is_drawn(tmp_path, drawn):
     draw(tmp_path, [curve(round_off=1e-14), curve("softmax", round_off=1e-13)], "a title")
     (axis,) = drawn[0].axes
     assert [list(x) for x in axis.lines[0].get_data()] == list(curve().points())
-    assert axis.patches[0].get_x() + axis.patches[0].get_width() == pytest.approx(
-        1e-13, rel=1e-9, abs=0
-    )
+    assert axis.patches[0].get_x() + axis.patches[0].get_width() == pytest.approx(1e-13, rel=1e-9, abs=0)
     assert axis.get_legend()
     draw(tmp_path, [curve() for _ in range(5)], "many")
     assert drawn[1].legends  # beside the curves

@@ -281,3 +281,27 @@ def test_on_a_gpu_ours_is_timed_in_a_graph_too(tmp_path):
                 assert row["status"] == "ok", row
                 assert stem == "step" or row["graph_ms"] > 0
             assert stem != "step" or row["peak_mib"] > 0
+
+
+def test_lstm_shapes_are_the_papers_unless_others_are_asked_for():
+    assert lstm.choose_shapes(None, None) == [
+        ("ptb", "280-960-960-620", 12),
+        ("ptb", "280-960-960-620", 16),
+        ("wt2", "300-1150-1150-650", 15),
+    ]
+    assert lstm.choose_shapes(None, 8) == [("ptb", "280-960-960-620", 8), ("wt2", "300-1150-1150-650", 8)]
+    assert lstm.choose_shapes("5-7", None) == [("custom", "5-7", 12)]
+    assert lstm.choose_shapes("5-7", 3) == [("custom", "5-7", 3)]
+
+
+def test_ways_to_run_a_step():
+    cuda, cpu = torch.device("cuda"), torch.device("cpu")
+    both, fast = step.CASES["ptb-mos"], step.CASES["ptb-moc"]
+    ways = {how: step.parse_ways(how, cuda) for how in ("auto", "fast", "plain", "both")}
+    assert {how: (way(both), way(fast)) for how, way in ways.items()} == {
+        "auto": ([step.FAST, step.PLAIN], [step.FAST]),
+        "fast": ([step.FAST], [step.FAST]),
+        "plain": ([step.PLAIN], [step.PLAIN]),
+        "both": ([step.FAST, step.PLAIN], [step.FAST, step.PLAIN]),
+    }
+    assert step.parse_ways("auto", cpu)(both) == step.parse_ways("plain", cpu)(both) == [step.PLAIN]

@@ -113,10 +113,11 @@ def test_a_slowdown_is_a_word_over_the_softmaxs_word_run_alike():
 
 
 def test_ways_and_softmaxes_of_a_case():
-    ways = step.default_ways(torch.device("cuda"))
+    ways = step.parse_ways("auto", torch.device("cuda"))
     assert ways(step.CASES["ptb-mos"]) == [step.FAST, step.PLAIN]
     assert ways(step.CASES["ptb-moc"]) == [step.FAST]
-    assert step.default_ways(CPU)(step.CASES["ptb-mos"]) == [step.PLAIN]
+    assert step.parse_ways("auto", CPU)(step.CASES["ptb-mos"]) == [step.PLAIN]
+    assert step.parse_ways("both", torch.device("cuda"))(step.CASES["ptb-moc"]) == [step.FAST, step.PLAIN]
     assert [case.softmax for case in step.parse_cases("ptb-mos, pydoc-mos")] == ["ptb-softmax", "pydoc-softmax"]
 
 

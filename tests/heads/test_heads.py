@@ -159,4 +159,6 @@ def test_a_heads_memory_budget_reaches_the_loss(name, monkeypatch):
     kind = {"softmax": SoftmaxHead, "moc": MoCHead, "mos": MoSHead}[name]
     head = kind(6, 11, slab_bytes=12345) if name == "softmax" else kind(6, 4, 11, 3, slab_bytes=12345)
     head.nll(torch.randn(5, 6), torch.randint(11, (5,)))
-    assert seen == [12345]
+    head.nll(torch.randn(5, 6), torch.randint(11, (5,)), slab_bytes=678)  # for this call
+    head.nll(torch.randn(5, 6), torch.randint(11, (5,)))
+    assert seen == [12345, 678, 12345]

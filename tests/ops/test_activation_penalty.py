@@ -1,10 +1,8 @@
 import pytest
 import torch
 
-from highrank.ops import has_kernels
 from highrank.ops.activation_penalty import activation_penalty, kernel, reference
-
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+from interpreter import DEVICE, needs_kernels
 
 
 def test_the_reference_is_ar_plus_tar():
@@ -15,7 +13,7 @@ def test_the_reference_is_ar_plus_tar():
     torch.testing.assert_close(activation_penalty(g[:1], raw[:1], 2.0, 0.5), 2.0 * g[:1].pow(2).mean())
 
 
-@pytest.mark.skipif(not has_kernels(torch.device(DEVICE)), reason="Triton is not there")
+@needs_kernels
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_the_kernel_equals_the_reference_in_value_and_gradients(dtype):
     """In half precision both round the same float32 gradients once."""

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from highrank.ops.averaged_sgd import averaged_sgd_, kernel, reference_
+from interpreter import DEVICE, needs_kernels
 
-DEVICES = ["cpu" if not torch.cuda.is_available() else "cuda"]
+DEVICES = [DEVICE]
 
 
 def make(device, lists=3):
@@ -18,7 +19,7 @@ def scalars(device, apply):
     return [torch.tensor(x, device=device) for x in (0.9, 0.3, 0.25, apply)]
 
 
-@pytest.mark.skipif(kernel.triton is None, reason="Triton is not installed")
+@needs_kernels
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("averaging", [True, False])
 def test_fused_equals_reference(device, averaging):
@@ -31,7 +32,7 @@ def test_fused_equals_reference(device, averaging):
         torch.testing.assert_close(x, y)
 
 
-@pytest.mark.skipif(kernel.triton is None, reason="Triton is not installed")
+@needs_kernels
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("apply", [True, False])
 def test_fused_equals_reference_with_two_averages(device, apply):
@@ -46,11 +47,11 @@ def test_fused_equals_reference_with_two_averages(device, apply):
     assert all(torch.equal(x, y) != apply for x, y in zip(results[0], p + a + s, strict=True))
 
 
-@pytest.mark.parametrize("function", [kernel.averaged_sgd_, reference_, averaged_sgd_])
+@pytest.mark.parametrize(
+    "function", [pytest.param(kernel.averaged_sgd_, marks=needs_kernels), reference_, averaged_sgd_]
+)
 @pytest.mark.parametrize("device", DEVICES)
 def test_nothing_changes_where_it_does_not_apply(device, function):
-    if kernel.triton is None and function is kernel.averaged_sgd_:
-        pytest.skip("Triton is not installed")
     p, g, a = make(device)
     before = [x.clone() for x in p + a]
     for x in g:
@@ -70,7 +71,7 @@ def test_the_definition():
         torch.testing.assert_close(x, y)
 
 
-@pytest.mark.skipif(kernel.triton is None, reason="Triton is not installed")
+@needs_kernels
 @pytest.mark.parametrize("device", DEVICES)
 def test_more_tensors_than_a_launch_takes(device):
     results = []

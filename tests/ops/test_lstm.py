@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from highrank.ops import has_kernels
 from highrank.ops.lstm import kernel, lstm, padded, torch_lstm
 from highrank.ops.lstm.padded import pad_weights, padded_lstm
+from interpreter import DEVICE, needs_kernels
 
 
 def weights(module: nn.LSTM):
@@ -69,13 +69,7 @@ def test_half_precision_on_cuda_is_as_exact_as_torch(inputs, hidden, batch):
         assert (b - t).norm() <= 2 * (a - t).norm() + 1e-3 * t.norm()
 
 
-needs_triton = pytest.mark.skipif(
-    not has_kernels(torch.device("cuda" if torch.cuda.is_available() else "cpu")), reason="Triton is not there"
-)
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-
-
-@needs_triton
+@needs_kernels
 @pytest.mark.parametrize(("inputs", "hidden"), [(5, 7), (8, 16)])
 def test_packed_weights_are_the_padded_ones_in_one_buffer(inputs, hidden):
     tensors = [w.detach().to(DEVICE) for w in weights(nn.LSTM(inputs, hidden))]
@@ -88,7 +82,7 @@ def test_packed_weights_are_the_padded_ones_in_one_buffer(inputs, hidden):
         at += a.nbytes
 
 
-@needs_triton
+@needs_kernels
 def test_unpacked_gradients_are_the_inside_of_the_packed_ones():
     gates, inputs, hidden = 4, 5, 7
     grads = [torch.randn(s, device=DEVICE).half() for s in ((64, 8), (64, 16), (64,), (64,))]
@@ -99,7 +93,7 @@ def test_unpacked_gradients_are_the_inside_of_the_packed_ones():
         assert torch.equal(grad, inside[..., :columns].float() if columns else inside.float())
 
 
-@needs_triton
+@needs_kernels
 def test_the_weight_mask_is_random_scaled_and_the_same_in_backward():
     hidden, p = 32, 0.3
     tensors = [torch.ones(s, device=DEVICE) for s in ((128, 5), (128, hidden), (128,), (128,))]
@@ -115,7 +109,7 @@ def test_the_weight_mask_is_random_scaled_and_the_same_in_backward():
     torch.testing.assert_close(unpacked[unpacked > 0], torch.full_like(unpacked[unpacked > 0], 1 / (1 - p)))
 
 
-@needs_triton
+@needs_kernels
 def test_packed_weights_give_the_same_layer_and_gradients_as_padded_ones(monkeypatch):
     """Both ways round the same numbers once."""
     results = []
@@ -131,7 +125,7 @@ def test_packed_weights_give_the_same_layer_and_gradients_as_padded_ones(monkeyp
         torch.testing.assert_close(ours, expected)
 
 
-@needs_triton
+@needs_kernels
 def test_everything_may_be_dropped():
     tensors = [torch.ones(s, device=DEVICE) for s in ((28, 5), (28, 7), (28,), (28,))]
     assert not kernel.pack_weights(*tensors, 8, 8, torch.float16, torch.tensor([1], device=DEVICE), 1.0)[1].any()

@@ -1,25 +1,22 @@
 """The Triton kernels against float64 truth: on the GPU where there is one, else in Triton's interpreter."""
 
-import os
 from functools import partial
 
 import pytest
 import torch
 from torch import Tensor
 
-CUDA = torch.cuda.is_available()
-if not CUDA:
-    os.environ.setdefault("TRITON_INTERPRET", "1")  # before Triton and the kernels are imported
+from highrank.ops.mos_nll import kernel, reference
+from highrank.ops.mos_nll.kernel import operands, plan
+from interpreter import DEVICE, needs_kernels
 
-pytest.importorskip("triton")
-from highrank.ops.mos_nll import kernel, reference  # noqa: E402
-
-DEVICE = "cuda" if CUDA else "cpu"
+pytestmark = needs_kernels
+CUDA = DEVICE == "cuda"
 ALIGNED = (16, 2, 32, 64)  # N, K, D, V
 RAGGED = (7, 3, 37, 101)
 PTB = (840, 15, 280, 10_000)
 # Small blocks and slabs, so that small problems have several of each. bfloat16 is wrong in the interpreter.
-SMALL = kernel.Config(16, 32, 16, num_warps=4, num_stages=2, tma=False, flatten=True, programs=1, scratch_bytes=2048)
+SMALL = plan.Config(16, 32, 16, num_warps=4, num_stages=2, tma=False, flatten=True, programs=1, scratch_bytes=2048)
 HALF_SMALL = SMALL._replace(tma=not CUDA or torch.cuda.get_device_capability() >= (9, 0))
 Problem = tuple[list[Tensor | None], Tensor, Tensor]
 
@@ -141,12 +138,12 @@ def test_skipping_rows_changes_nothing(dtype):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_rows_are_padded_with_ones(d, dtype):
     h = torch.rand(3, d, dtype=dtype, device=DEVICE)
-    rows = kernel._rows(h, dtype, ones=True)
+    rows = operands.padded_rows(h, dtype, ones=True)
     assert rows.shape[1] > d
     assert rows.shape[1] * rows.itemsize % 16 == 0
     assert torch.equal(rows[:, :d], h)
     assert (rows[:, d:] == 1).all()
-    assert kernel._rows(h[:, :24].contiguous(), dtype, ones=False).shape[1] == 24  # as it is
+    assert operands.padded_rows(h[:, :24].contiguous(), dtype, ones=False).shape[1] == 24  # as it is
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
@@ -255,10 +252,10 @@ def test_float64_is_refused():
 
 def test_tiles_are_shared_out_completely():
     for row_blocks, tiles, slots in [(99, 79, 264), (1, 1, 132), (3, 40, 1), (124, 260, 264)]:
-        each, _ = kernel._tiles_each(row_blocks, tiles, slots)
+        each, _ = plan.tiles_each(row_blocks, tiles, slots)
         assert 1 <= each <= tiles
-        assert 1 <= kernel._slab_tiles(row_blocks, tiles, 50, slots) <= min(tiles, 50)
-    assert kernel._slab_tiles(124, 260, 10, 264) == 10  # 26 equal slabs of nearly five full rounds
+        assert 1 <= plan.slab_tiles(row_blocks, tiles, 50, slots) <= min(tiles, 50)
+    assert plan.slab_tiles(124, 260, 10, 264) == 10  # 26 equal slabs of nearly five full rounds
 
 
 @pytest.mark.gpu
@@ -273,7 +270,7 @@ def test_on_the_gpu(shape, dtype):
 def test_on_the_gpu_both_ways_to_load(tma):
     if tma and torch.cuda.get_device_capability() < (9, 0):
         pytest.skip("no tensor memory accelerator")
-    config = kernel.Config(128, 128, 32, num_warps=8, num_stages=3, tma=tma, flatten=True, programs=1)
+    config = plan.Config(128, 128, 32, num_warps=8, num_stages=3, tma=tma, flatten=True, programs=1)
     check(*problem((90, 5, 300, 3001), torch.bfloat16), torch.bfloat16, configs=(config, config))
 
 

@@ -2,11 +2,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from highrank.ops import has_kernels
 from highrank.ops.linear import aligned_linear, padded_linear
 from highrank.ops.pad import cut, kernel, pad, reference
-
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+from interpreter import DEVICE, needs_kernels
 
 
 def test_pad_and_cut_are_linear_and_undo_each_other():
@@ -20,7 +18,7 @@ def test_pad_and_cut_are_linear_and_undo_each_other():
     assert torch.autograd.gradgradcheck(lambda x: cut(x, (2, 3, 4)) ** 2, x)
 
 
-@pytest.mark.skipif(not has_kernels(torch.device(DEVICE)), reason="Triton is not there")
+@needs_kernels
 @pytest.mark.parametrize("shape", [(3, 5, 7), (5, 7)])
 def test_the_kernel_equals_the_reference(shape):
     x = torch.randn(*shape[:-2], shape[-1], shape[-2], device=DEVICE).transpose(-1, -2)  # not contiguous

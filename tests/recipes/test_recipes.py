@@ -8,8 +8,8 @@ import torch
 from highrank.errors import UserError
 from highrank.recipes import RECIPES, get_recipe, override, overrides
 from highrank.recipes.recipe import check, from_resolved
-from highrank.training.loop import Training
 from highrank.training.run import Run
+from highrank.training.stages import Training
 
 
 def shrink(recipe):

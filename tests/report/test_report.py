@@ -58,10 +58,12 @@ def numbers(results, table):
     return {(e["row"], e["column"], e["part"]): e for e in flat(table_of(results, table))}
 
 
-def test_the_readme_is_up_to_date():
-    """If this fails: highrank report --readme README.md"""
-    readme = (ROOT / "README.md").read_text()
-    assert fill(readme, sections(build(ROOT / "results"))) == readme
+@pytest.mark.parametrize("page", ["README.md", "docs/results.md"])
+def test_the_pages_are_up_to_date(page):
+    """If this fails: highrank report --readme README.md; highrank report --readme docs/results.md"""
+    text = (ROOT / page).read_text()
+    link = "results" if page == "README.md" else "../results"
+    assert fill(text, sections(build(ROOT / "results"), link)) == text
 
 
 def test_every_committed_record_says_where_it_comes_from():
@@ -71,6 +73,14 @@ def test_every_committed_record_says_where_it_comes_from():
         assert record.commit, record.file
         assert record.data["provenance"]["torch"], record.file
         assert record.data["curve"]["valid_ppl"], record.file
+
+
+def test_the_commit_is_that_of_the_last_piece():
+    first = {"commit": "a"}
+    assert Record("", {"provenance": first}).commit == "a"
+    assert Record("", {"provenance": first, "pieces": [{"commit": "a"}, {"commit": "b"}]}).commit == "b"
+    assert Record("", {"provenance": first, "pieces": [{"commit": None}]}).commit == "a"
+    assert Record("", {"provenance": {"commit": None}}).commit is None
 
 
 def test_nothing_run_says_so_everywhere(tmp_path):

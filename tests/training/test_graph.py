@@ -7,8 +7,8 @@ from test_loop import losses
 from highrank.recipes import get_recipe
 from highrank.recipes.recipe import override
 from highrank.training.graph import GraphedStep
-from highrank.training.loop import Training
 from highrank.training.run import Run
+from highrank.training.stages import Training
 
 pytestmark = pytest.mark.gpu
 SMALL = ["model.embed_dim=24", "model.hidden_sizes=40,32", "model.n_components=3", "train.batch_size=4", "train.lr=2",
@@ -43,7 +43,7 @@ def test_graphs_and_eager_steps_agree_without_dropout(toy_corpus, tmp_path, prec
     "settings", [[], NO_DROPOUT, [*NO_DROPOUT[1:], "model.weight_drop=0", "model.dropout_words=0.5"]]
 )
 def test_dropout_is_fresh_in_every_replay(toy_corpus, tmp_path, settings):
-    """All kinds, the recurrent weights' alone, and the words' alone (half of them: a toy has few, and masks must differ)."""
+    """All kinds, the recurrent weights' alone, and the words' alone: half of them, or a toy's few masks are alike."""
     training = make(toy_corpus, tmp_path, ["train.lr=0.0000001", *settings], graphs=True)
     window = next(training.windows())
     seen = set()

@@ -11,10 +11,12 @@ import highrank
 from highrank.errors import UserError
 from highrank.recipes import DataSpec, ModelSpec, Recipe, TrainSpec, override
 from highrank.training import checkpoint as checkpoints
-from highrank.training.loop import Silent, Training, train
+from highrank.training.listener import Listener
+from highrank.training.loop import train
 from highrank.training.record import summarize
 from highrank.training.run import Run, copy_weights
-from highrank.training.step import Step
+from highrank.training.stages import Training
+from highrank.training.step import TRAINING_SLAB_BYTES, Step
 
 CPU = torch.device("cpu")
 TOY = Recipe(
@@ -130,6 +132,21 @@ def test_a_step_penalises_dropped_states_by_alpha_and_the_raw_ones_steps_by_beta
     assert (raw == 0).sum() == 0
 
 
+@pytest.mark.parametrize("own", [None, 12345])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_the_loss_gets_more_memory_on_a_gpu_unless_its_head_has_its_own(toy_corpus, tmp_path, monkeypatch, device, own):
+    training = Training(TOY, toy_corpus, Run(tmp_path), CPU)
+    head, step, seen = training.model.head, training.step, []
+    head.slab_bytes = own
+    step.device = torch.device(device)  # after its tensors were made: what is looked at is the choice alone
+    loss = lambda g, targets, *, slab_bytes: seen.append(slab_bytes) or torch.zeros(targets.shape)  # noqa: E731
+    monkeypatch.setattr(head, "nll", loss)
+    window = next(iter(training.windows()))
+    step.score(window.words, window.targets, step.hidden[0])
+    assert seen == [own or (TRAINING_SLAB_BYTES if device == "cuda" else None)]
+    assert head.slab_bytes == own  # the model is as its owner left it
+
+
 @pytest.mark.parametrize(("clip", "scale"), [(0.25, 1.0), (0.25, 64.0), (1e9, 64.0), (math.inf, 1.0), (math.inf, 64.0)])
 def test_gradients_leave_with_a_norm_of_at_most_clip(toy_corpus, tmp_path, clip, scale):
     """Whatever scale they come with; the update is then lr times what is left."""
@@ -154,11 +171,11 @@ def test_averaging_starts_by_the_rule_and_finetuning_follows(toy_corpus, tmp_pat
     recipe = changed(nonmono=2, patience=2, max_epochs=50, finetunes=1, finetune_lr=1.0, finetune_max_epochs=50)
     run, messages = Run(tmp_path / "run"), []
 
-    class Listener(Silent):
+    class Messages(Listener):
         def message(self, text):
             messages.append(text)
 
-    assert train(recipe, toy_corpus, run, CPU, listener=Listener()) == "finished"
+    assert train(recipe, toy_corpus, run, CPU, listener=Messages()) == "finished"
     stages = [(e["stage"], e["averaged"]) for e in epochs(run)]
     # epoch 4: 4.5 is above min(5, 4) without the last two of [5, 4, 3] -> min([5]) no; epoch 5: 4.6 > min([5, 4]) yes
     assert stages == [("train", False)] * 5 + [("train", True)] * 4 + [("finetune-1", True)] * 4

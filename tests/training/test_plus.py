@@ -10,8 +10,10 @@ from highrank.evaluation.perplexity import evaluate
 from highrank.recipes import TrainSpec
 from highrank.training import checkpoint as checkpoints
 from highrank.training.export import export_run, import_run
-from highrank.training.loop import Silent, Training, train
+from highrank.training.listener import Listener
+from highrank.training.loop import train
 from highrank.training.run import Run
+from highrank.training.stages import Training
 
 BOTH = {"partial_shuffle": True, "averaging": "two-tailed"}
 
@@ -20,7 +22,7 @@ class Killed(BaseException):
     """As a kill does, it leaves nothing but the last checkpoint."""
 
 
-class Killer(Silent):
+class Killer(Listener):
     def __init__(self, windows):
         self.left = windows
 

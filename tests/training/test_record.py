@@ -14,7 +14,7 @@ from highrank.recipes.recipe import CacheSettings, DynamicSettings
 from highrank.training.checkpoint import Progress
 from highrank.training.export import export_run, import_run
 from highrank.training.loop import train
-from highrank.training.record import _outcome, record, summarize
+from highrank.training.record import _outcome, record, record_of, summarize
 from highrank.training.run import Run
 
 STAGED = changed(LEARNER, nonmono=1, max_epochs=4, finetunes=2, finetune_max_epochs=3)
@@ -108,6 +108,38 @@ def test_a_record_holds_what_needs_the_weights(staged, tmp_path, monkeypatch):
     assert len(made["cache_tuned"]["tuning"]["tried"]) == 20  # of hundreds: the best
     json.dumps(made)
     assert made.keys() >= {"recipe", "epochs", "seconds", "valid_ppl", "test_ppl", "seed", "provenance"}
+
+
+def test_a_record_of_the_same_state_keeps_what_it_has(toy_corpus, tmp_path):
+    run = Run(tmp_path / "run")
+    train(TOY, toy_corpus, run, CPU, max_epochs=1)
+    known = {**record(run, toy_corpus, CPU), "dynamic": {"test_ppl": 1.0}, "test_ppl": 2.0}
+    made = record(run, toy_corpus, CPU, cache=True, known=known)
+    assert made.keys() == {*known, "cache"}
+    assert {key: made[key] for key in known} == known
+    again = record(run, toy_corpus, CPU, cache=True, known={**known, "cache": {"test_ppl": 3.0}})
+    assert again["cache"]["test_ppl"] == made["cache"]["test_ppl"]  # asked for, so made anew
+    # Not of another state.
+    train(TOY, toy_corpus, run, CPU, resume=True, max_epochs=2)
+    made = record(run, toy_corpus, CPU, known=known)
+    assert made["epochs"] == 2
+    assert made["test_ppl"] != 2.0
+    assert "dynamic" not in made
+
+
+def test_whose_record(toy_corpus, tmp_path):
+    run, copy, other = (Run(tmp_path / name) for name in ("run", "copy", "other"))
+    train(TOY, toy_corpus, run, CPU, max_epochs=1)
+    export_run(run, tmp_path / "export", torch.float16, 10**6, averages_only=True)
+    import_run(tmp_path / "export", copy)
+    train(TOY, toy_corpus, other, CPU, max_epochs=1)
+    info = json.loads((other.folder / "run.json").read_text())
+    info["provenance"]["started"] = "2018-04-30T00:00:00+00:00"
+    (other.folder / "run.json").write_text(json.dumps(info))
+    made = record(run, toy_corpus, CPU)
+    assert [record_of(one, made) for one in (run, copy, other)] == [True, True, False]
+    assert not record_of(run, [])
+    assert not record_of(run, {})
 
 
 def test_a_summary_of_an_earlier_state_is_not_believed(staged, tmp_path, toy_corpus):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from highrank.files import write_with
+from highrank.drawing import pyplot, save_figure
 from highrank.palette import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION
 
 # Okabe and Ito's palette, told apart by every kind of colour vision; dashes help in print.
@@ -37,13 +37,8 @@ class Curve:
 
 def draw(folder: Path, curves: Sequence[Curve], title: str) -> list[Path]:
     """spectrum.png and spectrum.svg."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
     many = len(curves) > 4  # their legend would cover the curves
-    figure, axis = plt.subplots(figsize=(10 if many else 7.5, 4.8), layout="constrained")
+    figure, axis = pyplot().subplots(figsize=(10 if many else 7.5, 4.8), layout="constrained")
     for curve, (colour, dash) in zip(curves, _styles(curves), strict=True):
         on_top = 2 if dash == "-" else 3  # broken lines let one see what runs under them
         axis.plot(*curve.points(), color=colour, linestyle=dash, linewidth=2, label=curve.label, zorder=on_top)
@@ -65,12 +60,7 @@ def draw(folder: Path, curves: Sequence[Curve], title: str) -> list[Path]:
 
 def draw_use(folder: Path, spectra: dict[str, dict[str, list[float]]], round_off: float, title: str) -> list[Path]:
     """Singular values by index, each spectrum over its largest: what a softmax model says, and its output matrix."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, axis = plt.subplots(figsize=(7.5, 4.8), layout="constrained")
+    figure, axis = pyplot().subplots(figsize=(7.5, 4.8), layout="constrained")
     for i, (label, spectrum) in enumerate(spectra.items()):
         values = [max(value / spectrum["values"][0], FLOOR) for value in spectrum["values"]]
         axis.plot(spectrum["index"], values, color=COLOURS[i], linestyle=DASHES[i], linewidth=2, label=label)
@@ -84,13 +74,7 @@ def draw_use(folder: Path, spectra: dict[str, dict[str, list[float]]], round_off
 
 
 def _save(folder: Path, figure: Any) -> list[Path]:
-    from matplotlib import pyplot as plt
-
-    paths = [folder / "spectrum.png", folder / "spectrum.svg"]
-    for path in paths:
-        write_with(path, lambda temporary: figure.savefig(temporary, dpi=150))
-    plt.close(figure)
-    return paths
+    return save_figure(figure, [folder / "spectrum.png", folder / "spectrum.svg"], dpi=150)
 
 
 def _mark_round_off(axis: Any, curves: Sequence[Curve]) -> None:

@@ -10,7 +10,7 @@ states (windows, B, 2 sum of H_l), the h and c of all layers side by side.
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from highrank.errors import UserError
-from highrank.evaluation.perplexity import prediction_columns
+from highrank.evaluation.perplexity import OnProgress, prediction_columns
 from highrank.files import read_tensors, write_tensors
 from highrank.models.language_model import LanguageModel
 from highrank.ops.lstm import State
@@ -40,7 +40,7 @@ def read(
     model: LanguageModel,
     ids: Tensor,  # (S + 1,)
     batch_size: int = 1,
-    on_progress: Callable[[int, int], object] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Reading:
     """The loss of ids[1:]. One column carries the state through the whole stream; B columns start B times from zero."""
     if len(ids) < 2:
@@ -92,7 +92,7 @@ def cached_reading(
     ids: Tensor,
     batch_size: int,
     cache: Path,
-    on_progress: Callable[[int, int], object] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Reading:
     """The reading of a saved model, kept in `cache` under a name that tells the model, the text and the columns."""
     digest = hashlib.sha256(f"{FORMAT} {type(model.head).__name__} {batch_size}".encode())

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from highrank.bench.record import Row
-from highrank.files import write_with
+from highrank.drawing import pyplot, save_figure
 from highrank.palette import BLUE, GREEN, GREY, ORANGE, SKY
 
 
@@ -152,12 +152,7 @@ def draw_steps(path: Path, rows: list[Row]) -> list[Path]:
 
 
 def _panels(down: int, across: int, width: float, height: float) -> tuple[Any, Any]:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    return plt.subplots(down, across, figsize=(width, height), layout="constrained", squeeze=False)
+    return pyplot().subplots(down, across, figsize=(width, height), layout="constrained", squeeze=False)
 
 
 def _bar(
@@ -208,10 +203,4 @@ def _short(value: int) -> str:
 
 
 def _save(figure: Any, path: Path) -> list[Path]:
-    from matplotlib import pyplot as plt
-
-    files = [path.with_suffix(".png"), path.with_suffix(".svg")]
-    for file in files:
-        write_with(file, lambda temporary: figure.savefig(temporary, dpi=130))
-    plt.close(figure)
-    return files
+    return save_figure(figure, [path.with_suffix(".png"), path.with_suffix(".svg")])

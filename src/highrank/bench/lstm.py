@@ -28,6 +28,16 @@ def parse_layers(text: str) -> tuple[int, ...]:
     return tuple(map(int, parts))
 
 
+def choose_shapes(layers: str | None, batch: int | None) -> list[tuple[str, str, int]]:
+    """(A name, layers, columns): the paper's, unless other layers or columns are asked for."""
+    if layers:
+        parse_layers(layers)
+        return [("custom", layers, batch or 12)]
+    if batch:
+        return [(name, text, batch) for name, text in LAYERS.items()]
+    return [(name, LAYERS[name], default) for name, default in SHAPES]
+
+
 def measure(
     record: Record,
     shapes: list[tuple[str, str, int]],

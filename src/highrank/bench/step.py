@@ -23,8 +23,8 @@ from highrank.data.catalog import CORPORA
 from highrank.data.corpus import Corpus, load_corpus
 from highrank.errors import UserError, nearest
 from highrank.recipes import RECIPES, DataSpec, ModelSpec, Recipe, TrainSpec, override
-from highrank.training.loop import Training
 from highrank.training.run import Run
+from highrank.training.stages import Training
 
 FAST, PLAIN = "mixed, graphs", "float32, eager"
 BILLION_VOCABULARY = 100_000  # words of the paper's vocabulary for the 1B corpus
@@ -94,10 +94,24 @@ def parse_cases(text: str) -> list[Case]:
     return cases
 
 
+def parse_ways(how: str, device: torch.device) -> Callable[[Case], list[str]]:
+    """How to run each case. "auto" is fast on a GPU, and plain beside it for some; a CPU has only the plain way."""
+    ways = {"fast": [FAST], "plain": [PLAIN], "both": [FAST, PLAIN]}
+    if how not in (*ways, "auto"):
+        raise UserError(f'there is no way "{how}"{nearest(how, [*ways, "auto"])}')
+    if device.type == "cpu" and how in ("fast", "both"):
+        raise UserError("mixed precision and CUDA graphs need an NVIDIA GPU: leave out --how.")
+    if how != "auto":
+        return lambda case: ways[how]
+    if device.type == "cpu":
+        return lambda case: [PLAIN]
+    return lambda case: [FAST, PLAIN] if case.plain else [FAST]
+
+
 def measure(
     record: Record,
     cases: list[Case],
-    hows: Callable[[Case], list[str]],
+    ways: Callable[[Case], list[str]],
     device: torch.device,
     *,
     settings: list[str],
@@ -109,7 +123,7 @@ def measure(
     """Adds a row a case and way to run it; `settings` override every recipe's."""
     begun = origin(device)
     for case in cases:
-        for how in hows(case):
+        for how in ways(case):
             recipe = _recipe(case, how, device, settings)
             row = _blank(case, how, recipe, device, settings)
             if clock.over():
@@ -213,10 +227,3 @@ def describe(row: Row) -> str:
         paper = f" (paper {row['paper_slowdown']:g}x)" if row["paper_slowdown"] else ""
         text += f", {row['slowdown']:.2f}x {row['softmax']}{paper}"
     return text
-
-
-def default_ways(device: torch.device) -> Callable[[Case], list[str]]:
-    """Mixed precision and graphs for all on a GPU, the plain way beside it for some; a CPU has one way."""
-    if device.type == "cpu":
-        return lambda case: [PLAIN]
-    return lambda case: [FAST, PLAIN] if case.plain else [FAST]

@@ -90,8 +90,9 @@ def _how_trained(folder: Path) -> dict[str, Any]:
     from highrank.training.checkpoint import load_progress
     from highrank.training.run import Run
 
-    summary = Run(folder).summary() or {}
+    run = Run(folder)
+    summary = run.summary() or {}
     epochs = summary.get("epochs")
-    if epochs is None and (folder / "checkpoint.json").exists():  # imported, or cut off
+    if epochs is None and run.checkpoint_file.exists():  # imported, or cut off
         epochs = load_progress(folder).epoch
     return {"epochs": epochs, "valid_ppl": summary.get("valid_ppl"), "test_ppl": summary.get("test_ppl")}

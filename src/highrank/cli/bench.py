@@ -1,12 +1,10 @@
 """`highrank bench`: what the loss, the LSTM and whole training steps cost on this machine."""
 
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -19,7 +17,7 @@ from highrank.errors import UserError, nearest
 if TYPE_CHECKING:
     import torch
 
-    from highrank.bench.record import Record
+    from highrank.bench.record import Record, Row
 
 app = typer.Typer(
     help="Time the loss, the LSTM and training steps here, beside their peers: a table, a CSV and a plot.",
@@ -33,7 +31,6 @@ Out = Annotated[Path, typer.Option("--out", help="Folder for the CSV and the plo
 Rounds = Annotated[int | None, typer.Option(min=1, help="Times that everything takes its turn.")]
 Seconds = Annotated[float | None, typer.Option(min=0.0, help="Start no new measurement after this long.")]
 DEFAULT_OUT = Path("bench")
-HANGS_AFTER = 60.0  # seconds over the time of a part
 
 
 @app.command("mos-nll")
@@ -62,6 +59,7 @@ def mos_nll(
     from highrank.bench import scaling as scalings
     from highrank.bench.figure import draw_losses, draw_scaling
     from highrank.bench.record import Record, machine_name
+    from highrank.bench.table import loss_table, scaling_table
     from highrank.bench.timing import Clock
 
     where, kind = _prepare(device), _dtype(dtype, device)
@@ -74,11 +72,11 @@ def mos_nll(
         record = Record(output / f"mos_nll_scaling_{machine_name(where)}.csv")
         sweep = scalings.CUDA if where.type == "cuda" else scalings.CPU
         scalings.measure(record, sweep, where, kind, rounds=rounds, clock=clock, say=say)
-        _finish(record, draw_scaling, _scaling_table, as_json, "best_ms")
+        _finish(record, draw_scaling, scaling_table, as_json, "best_ms")
         return
     record = Record(output / f"mos_nll_{machine_name(where)}.csv")
     losses.measure(record, chosen, where, kind, rounds=rounds, compiled=compiled, clock=clock, say=say)
-    _finish(record, draw_losses, _loss_table, as_json)
+    _finish(record, draw_losses, loss_table, as_json)
 
 
 @app.command()
@@ -98,19 +96,15 @@ def lstm(
     from highrank.bench import lstm as lstms
     from highrank.bench.figure import draw_lstm
     from highrank.bench.record import Record, machine_name
+    from highrank.bench.table import lstm_table
     from highrank.bench.timing import Clock
 
     where = _prepare(device)
-    shapes = [(name, lstms.LAYERS[name], b) for name, b in lstms.SHAPES]
-    if layers:
-        lstms.parse_layers(layers)
-        shapes = [("custom", layers, batch or 12)]
-    elif batch:
-        shapes = [(name, text, batch) for name, text in lstms.LAYERS.items()]
+    shapes = lstms.choose_shapes(layers, batch)
     rounds = rounds or (20 if where.type == "cuda" else 5)
     record = Record(output / f"lstm_{machine_name(where)}.csv")
     lstms.measure(record, shapes, where, length=length, rounds=rounds, clock=Clock(seconds), say=_teller(where))
-    _finish(record, draw_lstm, _lstm_table, as_json)
+    _finish(record, draw_lstm, lstm_table, as_json)
 
 
 @app.command()
@@ -136,23 +130,18 @@ def step(
     from highrank.bench import step as steps
     from highrank.bench.figure import draw_steps
     from highrank.bench.record import Record, machine_name
+    from highrank.bench.table import step_table
     from highrank.bench.timing import Clock
 
     where = _prepare(device)
-    ways = {"fast": [steps.FAST], "plain": [steps.PLAIN], "both": [steps.FAST, steps.PLAIN]}
-    if how not in (*ways, "auto"):
-        raise UserError(f'there is no way "{how}"{nearest(how, [*ways, "auto"])}')
-    if where.type == "cpu" and how in ("fast", "both"):
-        raise UserError("mixed precision and CUDA graphs need an NVIDIA GPU: leave out --how.")
-    default = ",".join(steps.CASES if where.type == "cuda" else steps.CPU_DEFAULT)
-    cases = steps.parse_cases(recipes or default)
-    hows = steps.default_ways(where) if how == "auto" else (lambda case: ways[how])
+    ways = steps.parse_ways(how, where)
+    cases = steps.parse_cases(recipes or ",".join(steps.CASES if where.type == "cuda" else steps.CPU_DEFAULT))
     record = Record(output / f"step_{machine_name(where)}.csv")
     windows = windows or (12 if where.type == "cuda" else 5)
     steps.measure(
         record,
         cases,
-        hows,
+        ways,
         where,
         settings=settings or [],
         vocabulary=vocabulary,
@@ -160,7 +149,7 @@ def step(
         clock=Clock(seconds),
         say=_teller(where),
     )
-    _finish(record, draw_steps, _step_table, as_json)
+    _finish(record, draw_steps, step_table, as_json)
 
 
 @app.command("all")
@@ -172,23 +161,11 @@ def all_(
     output: Out = DEFAULT_OUT,
 ) -> None:
     """Every benchmark with its defaults, each in a process of its own: one that breaks does not stop the others."""
+    from highrank.bench.parts import run_parts
+
     find_device(device)
-    began, failed = time.monotonic(), []
-    for i, part in enumerate(PARTS):
-        name = " ".join(part)
-        command = [sys.executable, "-m", "highrank", "bench", *part, "--device", device, "--out", str(output)]
-        left = None
-        if seconds:
-            left = max(seconds - (time.monotonic() - began), 1.0)
-            # What is left is shared by the parts to come; the last may use up what the others did not.
-            command += ["--seconds", f"{left * 2 / (len(PARTS) - i + 1):.0f}"]
-        out.print(f"== {name}  [{time.monotonic() - began:.0f} s]")
-        try:
-            code = subprocess.run(command, check=False, timeout=left and left + HANGS_AFTER).returncode
-        except subprocess.TimeoutExpired:
-            code = 1
-        if code:
-            failed.append(name)
+    began = time.monotonic()
+    failed = run_parts(PARTS, ["--device", device, "--out", str(output)], seconds, out.print)
     out.print(f"all done in {time.monotonic() - began:.0f} s, in {output}", soft_wrap=True)
     if failed:
         raise UserError(f"some benchmarks failed ({', '.join(failed)}): what they say is above.")
@@ -228,8 +205,8 @@ def _teller(device: "torch.device") -> Callable[[str], None]:
 
 def _finish(
     record: "Record",
-    draw: Callable[[Path, list[dict[str, Any]]], list[Path]],
-    table: Callable[[list[dict[str, Any]]], Table],
+    draw: "Callable[[Path, list[Row]], list[Path]]",
+    table: "Callable[[list[Row]], Table]",
     as_json: bool,
     column: str = "median_ms",
 ) -> None:
@@ -242,72 +219,3 @@ def _finish(
         out.print("written: " + ", ".join(map(str, files)), soft_wrap=True)
     if not measured:
         raise UserError(f"nothing could be measured: {record.rows[0]['status']}.")
-
-
-def _table(title: str, names: list[str], left: int) -> Table:
-    table = Table(title=title, title_justify="left")
-    for i, name in enumerate(names):
-        table.add_column(name, justify="left" if i < left or name == "note" else "right", no_wrap=i < left)
-    return table
-
-
-def _number(value: float | None, digits: int = 2) -> str:
-    if value is None:
-        return "-"
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.{digits}f}"
-
-
-def _range(row: dict[str, Any]) -> str:
-    return "-" if row["q25_ms"] is None else f"{_number(row['q25_ms'])} to {_number(row['q75_ms'])}"
-
-
-def _note(row: dict[str, Any]) -> str:
-    return "" if row["status"] == "ok" else escape(row["status"])
-
-
-def _loss_table(rows: list[dict[str, Any]]) -> Table:
-    one = rows[0]
-    names = ["size", "implementation", "ms", "quartiles", "graph", "kernels", "x ours", "eager"]
-    names += ["TFLOP/s", "ceiling", "extra MiB", "error", "note"]
-    table = _table(f"mos_nll, forward and backward, {one['dtype']}, {one['machine']}", names, 2)
-    for row in rows:
-        share = row["tflops"] / row["ceiling_tflops"] if row["tflops"] else None
-        numbers = [_number(row["median_ms"]), _range(row), _number(row["graph_ms"]), _number(row["busy_ms"])]
-        numbers += [_number(row["times_ours"]), _number(row["eager_times_ours"])]
-        numbers += [_number(row["tflops"], 3 if (row["tflops"] or 0) < 10 else 0), f"{share:.0%}" if share else "-"]
-        numbers += [_number(row["extra_mib"], 0), f"{row['grad_error']:.0e}" if row["grad_error"] is not None else "-"]
-        table.add_row(row["size"], row["implementation"], *numbers, _note(row))
-    return table
-
-
-def _scaling_table(rows: list[dict[str, Any]]) -> Table:
-    one = rows[0]
-    names = ["sweep", "N", "K", "V", "ms", "one softmax", "ratio", "torch's softmax", "extra MiB", "one softmax, MiB"]
-    table = _table(f"mos_nll over K, V and N, D={one['D']}, {one['dtype']}, {one['machine']}", [*names, "note"], 1)
-    for row in rows:
-        sizes = [f"{row[name]:,}" for name in ("N", "K", "V")]
-        numbers = [_number(row[name]) for name in ("best_ms", "softmax_ms", "ratio", "cross_entropy_ms")]
-        numbers += [_number(row[name], 1) for name in ("extra_mib", "softmax_mib")]
-        table.add_row(row["sweep"], *sizes, *numbers, _note(row))
-    return table
-
-
-def _lstm_table(rows: list[dict[str, Any]]) -> Table:
-    one = rows[0]
-    names = ["layers", "implementation", "batch", "ms", "quartiles", "graph", "x ours", "note"]
-    table = _table(f"LSTM layers, {one['T']} steps, forward and backward, {one['machine']}", names, 2)
-    for row in rows:
-        numbers = [_number(row["median_ms"]), _range(row), _number(row["graph_ms"]), _number(row["times_ours"])]
-        table.add_row(row["layers"], row["implementation"], str(row["batch"]), *numbers, _note(row))
-    return table
-
-
-def _step_table(rows: list[dict[str, Any]]) -> Table:
-    names = ["recipe", "how", "batch", "K", "ms", "quartiles", "words/s", "peak MiB", "x softmax", "paper", "note"]
-    table = _table(f"whole training steps, {rows[0]['machine']}", names, 2)
-    for row in rows:
-        numbers = [str(row["batch"]), str(row["K"]), _number(row["median_ms"]), _range(row)]
-        numbers += [_number(row["tokens_per_second"], 0), _number(row["peak_mib"], 0), _number(row["slowdown"])]
-        paper = f"{row['paper_slowdown']:g}x {row['paper_column']}" if row["paper_slowdown"] else "-"
-        table.add_row(row["recipe"], row["how"], *numbers, paper, _note(row))
-    return table

@@ -27,10 +27,12 @@ def record(
     """Write what a run came to as one JSON file, which 'highrank report' puts beside the paper.
 
     Perplexities of the best weights, of every stage, with --dynamic and --cache how they do when they adapt to what
-    they read; settings, seed, machines, commits, times and the whole curve.
+    they read; settings, seed, machines, commits, times and the whole curve. A record that is there already keeps what
+    it has and gains what is new, unless the run was trained further.
     """
-    from highrank.files import output_folder, write_json
+    from highrank.files import output_folder, read_json, write_json
     from highrank.training.record import record as make_record
+    from highrank.training.record import record_of
     from highrank.training.run import Run, run_corpus
 
     if tune and not (dynamic or cache):
@@ -44,12 +46,15 @@ def record(
         output = output_folder(output) / f"{run.resolve().name}.json"
     if not opened.model_file.exists():
         raise UserError(f"{run} has no trained weights yet: let it finish an epoch first.")
+    known = read_json(output, "record") if output.exists() else None
+    if known is not None and not record_of(opened, known):
+        raise UserError(f"{output} holds something other than a record of this run: choose another --out.")
     where = find_device(device)
     corpus = run_corpus(run, data_dir)
     with watching() as watch:
         made = make_record(
             opened, corpus, where, dynamic=dynamic, cache=cache, tune=tune, tune_tokens=tune_tokens,
-            watch=watch, on_point=say_point,
+            watch=watch, on_point=say_point, known=known,
         )  # fmt: skip
     write_json(output, made)
     parts = [f"{how}valid {part['valid_ppl']:.2f}, test {part['test_ppl']:.2f}" for how, part in _parts(made)]

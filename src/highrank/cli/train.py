@@ -5,7 +5,7 @@ import dataclasses
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -23,6 +23,9 @@ from highrank.cli.options import (
     print_json,
 )
 from highrank.errors import UserError
+
+if TYPE_CHECKING:
+    from highrank.training.run import Run
 
 
 def train(
@@ -109,7 +112,7 @@ def train(
         out.print(f"Paused ({outcome}). Continue with:\n  {again}", soft_wrap=True)
 
 
-def _default_run(recipe: str, resume: bool) -> Any:
+def _default_run(recipe: str, resume: bool) -> "Run":
     from highrank.training.run import Run
 
     root = Path("runs")
@@ -185,7 +188,7 @@ def runs(
         row |= {"valid_ppl": None, "test_ppl": None, "state": ""}
         try:
             row["recipe"] = run.recipe().name
-            if (run.folder / "checkpoint.json").exists():
+            if run.checkpoint_file.exists():
                 progress = checkpoint.load_progress(run.folder)
                 row |= {"epoch": progress.epoch, "state": "finished" if progress.finished else "can resume"}
                 if progress.best_valid is not None:

@@ -8,13 +8,13 @@ h are the raw hidden states of the last layer. The first prediction has an empty
 Shapes: T tokens of one stream, W the largest window, H hidden units; a block of t steps scores (t, W + t) pairs.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from highrank.evaluation.perplexity import Evaluation
+from highrank.evaluation.perplexity import Evaluation, OnProgress
 from highrank.models.language_model import LanguageModel
 from highrank.recipes.recipe import CacheSettings
 
@@ -33,7 +33,7 @@ def cache_evaluate(
     settings: CacheSettings,
     *,
     block: int = 500,
-    on_progress: Callable[[int, int], object] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Evaluation:
     """Mean loss of ids[1:] under the mixture of model and cache; `block` bounds memory only."""
     p = cache_probabilities(model, ids, [settings.window], [settings.theta], block=block, on_progress=on_progress)
@@ -54,7 +54,7 @@ def cache_probabilities(
     thetas: Sequence[float],
     *,
     block: int = 500,
-    on_progress: Callable[[int, int], object] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Probabilities:
     """One pass over the text for every pair of a window and a theta: the model's own work is done once."""
     device = next(model.parameters()).device

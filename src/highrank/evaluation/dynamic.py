@@ -21,13 +21,11 @@ import torch
 from torch import Tensor
 
 from highrank.data.batches import columns
-from highrank.evaluation.perplexity import Evaluation
+from highrank.evaluation.perplexity import Evaluation, OnProgress
 from highrank.files import read_tensors, write_tensors
 from highrank.models.language_model import LanguageModel
 from highrank.ops.capture import prepare_capture
 from highrank.recipes.recipe import DynamicSettings
-
-OnProgress = Callable[[int, int], object]
 
 
 def gradient_statistics(

@@ -15,6 +15,8 @@ from highrank.models.awd_lstm import Hidden
 from highrank.models.language_model import LanguageModel
 from highrank.ops.lstm import State
 
+OnProgress = Callable[[int, int], object]  # done, of how many
+
 
 def perplexity(nats: float) -> float:
     """exp of a mean loss; infinite rather than an OverflowError."""
@@ -39,7 +41,7 @@ def evaluate(
     *,
     window: int | None = None,
     score: Callable[[Tensor, Tensor, list[State]], tuple[Tensor, Hidden]] | None = None,
-    on_progress: Callable[[int, int], object] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Evaluation:
     """Mean loss of ids[1:]; the result does not depend on `window`, which bounds memory only.
 

@@ -23,8 +23,11 @@ class MoSHead(MixtureHead):
     (torch.Size([5, 15]), torch.Size([5, 15, 280]))
     """
 
-    def nll(self, g: Tensor, targets: Tensor) -> Tensor:
-        """Negative log-likelihood of each target, in float32, of targets' shape; never builds (N, K, V)."""
+    def nll(self, g: Tensor, targets: Tensor, *, slab_bytes: int | None = None) -> Tensor:
+        """Negative log-likelihood of each target, in float32, of targets' shape; never builds (N, K, V).
+
+        `slab_bytes`, if given, replaces the head's.
+        """
         match_targets(g, targets, self.in_features)
         log_pi, h = self.mixture(g)
         nll = mos_nll(
@@ -34,7 +37,7 @@ class MoSHead(MixtureHead):
             self.bias,
             targets.reshape(-1),
             impl=self.impl,
-            slab_bytes=self.slab_bytes,
+            slab_bytes=self.slab_bytes if slab_bytes is None else slab_bytes,
         )
         return nll.view(targets.shape)
 

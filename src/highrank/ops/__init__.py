@@ -5,6 +5,7 @@ import os
 from functools import cache
 
 import torch
+from torch import Tensor
 
 HALF = (torch.float16, torch.bfloat16)
 
@@ -17,3 +18,9 @@ def has_kernels(device: torch.device) -> bool:
     if device.type == "cuda":
         return torch.version.cuda is not None and torch.cuda.get_device_capability(device) >= (8, 0)
     return device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def autocast_dtype(x: Tensor) -> torch.dtype:
+    """What an op computes in: the autocast dtype where autocast is on, else x's."""
+    device = x.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from highrank.ops import HALF
+from highrank.ops import HALF, autocast_dtype
 from highrank.ops.pad import cut, pad
 
 MULTIPLE = 8  # elements of 2 bytes
@@ -16,8 +16,7 @@ MULTIPLE = 8  # elements of 2 bytes
 
 def aligned_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """(..., I), (O, I), (O,) -> (..., O), in the autocast dtype where autocast is on."""
-    device = x.device.type
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+    device, dtype = x.device.type, autocast_dtype(x)
     if device == "cuda" and dtype in HALF:
         with torch.autocast(device, enabled=False):
             return padded_linear(x, weight, bias, dtype)

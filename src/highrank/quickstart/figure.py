@@ -3,19 +3,14 @@
 from pathlib import Path
 from typing import Any
 
-from highrank.files import write_with
+from highrank.drawing import pyplot, save_figure
 from highrank.quickstart.spoken import Trained
 from highrank.theory.figure import STYLES
 from highrank.theory.laboratory import Fit
 
 
 def draw(path: Path, fits: list[Fit], truth: list[float], trained: list[Trained]) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(2, 2, figsize=(11, 8), layout="constrained")
+    figure, axes = pyplot().subplots(2, 2, figsize=(11, 8), layout="constrained")
     (known_curve, known_spectrum), (spoken_curve, spoken_spectrum) = axes
     for fit in fits:
         style = _style(fit.name)
@@ -40,8 +35,7 @@ def draw(path: Path, fits: list[Fit], truth: list[float], trained: list[Trained]
         axis.grid(alpha=0.3)
         axis.legend()
     known_curve.legend(loc="center right", bbox_to_anchor=(1.0, 0.42))  # between MoS's curve and the control's
-    write_with(path, lambda temporary: figure.savefig(temporary, dpi=130))
-    plt.close(figure)
+    save_figure(figure, [path])
 
 
 def _spectrum(axis: Any, values: list[float], label: str, style: dict[str, Any]) -> None:

@@ -18,13 +18,14 @@ from highrank.theory.laboratory import Fit, fit_adam, measure
 N_CONTEXTS, N_WORDS, SCALE = 256, 64, 1.5
 EMBED_DIM, N_COMPONENTS, CONTEXT_DIM = 8, 8, 32
 STEPS, LR = 900, 0.02
+Head = SoftmaxHead | MoCHead | MoSHead
 
 
 def fit_known_language(seed: int, on_step: Callable[[str, int, int], object]) -> tuple[FiniteLanguage, list[Fit]]:
     language = gaussian_language(N_CONTEXTS, N_WORDS, SCALE, torch.Generator().manual_seed(seed))
     torch.manual_seed(seed)
     d, k, wide = EMBED_DIM, N_COMPONENTS, CONTEXT_DIM
-    heads: list[tuple[str, int, nn.Module, int]] = [
+    heads: list[tuple[str, int, Head, int]] = [
         (f"Softmax, D={d}", d, SoftmaxHead(d, N_WORDS), d),
         (f"MoC-{k}, D={d}", wide, MoCHead(wide, d, N_WORDS, k), d),
         (f"MoS-{k}, D={d}", wide, MoSHead(wide, d, N_WORDS, k), d),
@@ -36,7 +37,7 @@ def fit_known_language(seed: int, on_step: Callable[[str, int, int], object]) ->
 def _fit(
     name: str,
     in_features: int,
-    head: nn.Module,
+    head: Head,
     embed_dim: int,
     language: FiniteLanguage,
     on_step: Callable[[str, int, int], object],
@@ -44,7 +45,7 @@ def _fit(
     g = nn.Parameter(torch.randn(N_CONTEXTS, in_features))
     parameters = [g, *head.parameters()]
     curve = fit_adam(
-        lambda: head.log_prob(g),  # type: ignore[operator]
+        lambda: head.log_prob(g),
         parameters,
         language,
         STEPS,
@@ -53,7 +54,7 @@ def _fit(
     )
     # The rank is taken from a float64 forward pass: float32 round-off alone looks like full rank.
     with torch.no_grad():
-        log_q = head.double().log_prob(g.double())  # type: ignore[operator]
+        log_q = head.double().log_prob(g.double())
     bounded = not isinstance(head, MoSHead) and embed_dim + 2 < N_WORDS
     return measure(
         language,

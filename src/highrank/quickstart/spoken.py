@@ -1,6 +1,5 @@
 """A language we speak: three small AWD-LSTMs on Python's own text, one for each head, with equal parameter budgets."""
 
-import json
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +11,8 @@ from highrank.data.corpus import Corpus
 from highrank.errors import UserError
 from highrank.recipes import RECIPES
 from highrank.training.checkpoint import load_progress
-from highrank.training.loop import Listener, train
+from highrank.training.listener import Listener
+from highrank.training.loop import train
 from highrank.training.record import summarize
 from highrank.training.run import Run, load
 
@@ -65,7 +65,6 @@ def train_spoken(corpus: Corpus, folder: Path, name: str, seed: int, listener: L
     model = load(run.folder).model.double()
     ids = torch.cat([corpus.splits["valid"], corpus.splits["test"]])
     singular_values, matrix = log_prob_spectrum(model, ids)
-    lines = [json.loads(line) for line in run.metrics_file.read_text().splitlines()]
     return Trained(
         name=name,
         folder=str(run.folder),
@@ -76,7 +75,7 @@ def train_spoken(corpus: Corpus, folder: Path, name: str, seed: int, listener: L
         rank=numerical_rank(singular_values, *matrix),
         rank_bound=None if recipe.model.head == "mos" else recipe.model.embed_dim + 2,
         matrix=matrix,
-        curve=[(line["epoch"], line["valid_ppl"]) for line in lines if line["kind"] == "epoch"],
+        curve=[(line["epoch"], line["valid_ppl"]) for line in run.epochs()],
         singular_values=singular_values.tolist(),
         seconds=summary["seconds"],
     )

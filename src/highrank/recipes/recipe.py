@@ -42,7 +42,7 @@ class ModelSpec:
 
 @dataclass(frozen=True)
 class TrainSpec:
-    """The loop of `highrank.training.loop`; its docstring tells what each stage does."""
+    """Updates, epochs and stages; the docstring of `highrank.training.stages` tells what each stage does."""
 
     lr: float
     batch_size: int

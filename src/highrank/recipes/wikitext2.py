@@ -22,8 +22,8 @@ WT2_MOS = Recipe(
         dropout_latent=0.29,
         weight_drop=0.5,
     ),
-    # differs from the released one-GPU command, which cuts the batch into three pieces of 5 columns to fit the memory of
-    # its day. The gradient is the same but for the dropout masks, of which each piece draws its own.
+    # differs from the released one-GPU command, which cuts the batch into three of 5 columns, for the memory of its
+    # day. The gradient is the same but for the dropout masks, of which each piece draws its own.
     train=TrainSpec(lr=15.0, finetune_lr=20.0, batch_size=15, seed=1882, max_over_bptt=20, window_multiple=5),
     paper=(
         PaperResult(66.01, 63.33, "table 2"),

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from itertools import cycle
 from typing import Any
 
+from highrank.drawing import pyplot
 from highrank.palette import GREY, HEADS, PURPLE
 from highrank.recipes import RECIPES
 from highrank.report import paper
@@ -108,12 +109,7 @@ def _spectrum(analyses: list[Analysis]) -> tuple[str, Figure] | None:
 
 
 def _panels(count: int) -> tuple[Figure, list[Any]]:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(1, count, figsize=(5.5 * count, 4.2), layout="constrained", squeeze=False)
+    figure, axes = pyplot().subplots(1, count, figsize=(5.5 * count, 4.2), layout="constrained", squeeze=False)
     for axis in axes[0]:
         axis.grid(color="#888888", alpha=0.25, linewidth=0.6)
         axis.spines[["top", "right"]].set_visible(False)
@@ -194,6 +190,4 @@ def save(figure: Figure, form: str) -> bytes:
 
 
 def close(figure: Figure) -> None:
-    from matplotlib import pyplot as plt
-
-    plt.close(figure)
+    pyplot().close(figure)

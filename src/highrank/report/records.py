@@ -45,6 +45,13 @@ class Record:
         pieces = self.data.get("pieces", [])
         return len(pieces) + (not pieces or pieces[0]["epoch"] > 0)
 
+    @property
+    def commit(self) -> str | None:
+        """Of the code that ended the run: a run in pieces has one for each."""
+        last = (self.data.get("pieces") or [{}])[-1]
+        said = last.get("commit") or self.data["provenance"]["commit"]
+        return None if said is None else str(said)
+
     def stage(self, number: int) -> dict[str, Any] | None:
         """What a stage came to: {"valid_ppl", "test_ppl", "epochs", "seconds"}; 0 is training, 1 finetuning."""
         for stage in self.data.get("stages", []):
@@ -55,12 +62,6 @@ class Record:
     @property
     def on_gpu(self) -> bool:
         return "threads" not in self.machine
-
-    @property
-    def commit(self) -> str | None:
-        """That of the last piece, which made the weights what they are."""
-        last = (self.data.get("pieces") or [self.data["provenance"]])[-1]
-        return None if last["commit"] is None else str(last["commit"])
 
     @property
     def machine(self) -> str:

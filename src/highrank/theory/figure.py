@@ -4,8 +4,9 @@ import functools
 from pathlib import Path
 from typing import Any
 
+from highrank.drawing import pyplot
 from highrank.files import write_with
-from highrank.palette import HEADS
+from highrank.palette import HEADS, PURPLE
 from highrank.theory.bounds import Ranks
 from highrank.theory.sweep import KINDS, Point
 
@@ -23,12 +24,9 @@ ENDINGS = (".png", ".svg")
 
 def draw(folder: Path, points: list[Point], ranks: Ranks, bias: bool, title: str) -> list[Path]:
     """Write kl and rank as PNG and SVG; the paths written."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
     from matplotlib.ticker import MaxNLocator
 
+    plt = pyplot()
     written = []
     with plt.rc_context({"svg.hashsalt": "highrank"}):  # the same figure gives the same file
         for stem, picture in (("kl", _kl), ("rank", _rank)):
@@ -93,7 +91,7 @@ def _rank(axis: Any, points: list[Point], ranks: Ranks, bias: bool) -> None:
 
 
 def _mark(axis: Any, ranks: Ranks, bias: bool) -> None:
-    axis.axvline(ranks.a - 1, color="#CC79A7", linewidth=1.5, linestyle=":", label=f"rank(A) - 1 = {ranks.a - 1}")
+    axis.axvline(ranks.a - 1, color=PURPLE, linewidth=1.5, linestyle=":", label=f"rank(A) - 1 = {ranks.a - 1}")
     enough = ranks.enough(bias)
     if enough != ranks.a - 1:
         axis.axvline(enough, color="#555555", linewidth=1.2, linestyle=":", label=f"enough for a Softmax: {enough}")

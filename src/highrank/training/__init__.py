@@ -1,1 +1,1 @@
-"""The loop, NT-ASGD, checkpoints and run folders."""
+"""The stages and their loop, NT-ASGD, CUDA graphs, checkpoints, run folders and records."""

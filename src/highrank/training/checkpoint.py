@@ -127,7 +127,7 @@ def load(folder: Path) -> Checkpoint:
             short=short_average(under("short/", tensors), data.get("short")),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise _damaged(folder, error) from None
+        raise damaged(folder, error) from None
 
 
 def _read(folder: Path) -> dict[str, Any]:
@@ -142,10 +142,10 @@ def _progress(data: dict[str, Any], folder: Path) -> Progress:
     try:
         return Progress(**data["progress"])
     except (KeyError, TypeError) as error:
-        raise _damaged(folder, error) from None
+        raise damaged(folder, error) from None
 
 
-def _damaged(folder: Path, error: Exception) -> UserError:
+def damaged(folder: Path, error: Exception) -> UserError:
     return UserError(f"the checkpoint in {folder} is damaged ({error}); restore it or start anew.")
 
 

@@ -7,9 +7,8 @@
 
 An export holds the current weights and, once averaging is on, their averages and the best weights if they are others,
 with hidden states and generators, in the dtype asked for. `averages_only` keeps the best weights alone, which are
-averages once averaging is on: a quarter of a float32 checkpoint in float16. Training then goes on from them, with
-averages, and a history of validation that decides when the stage ends, that start anew, as finetuning does. `import_run`
-gives float32 back.
+averages once averaging is on: a quarter of a float32 checkpoint in float16. Training then goes on from them as
+finetuning does: averages, and the history of validation that ends a stage, start anew. `import_run` gives float32 back.
 """
 
 import json
@@ -61,8 +60,8 @@ def export_run(run: Run, folder: Path, dtype: torch.dtype, max_shard_bytes: int,
             places.setdefault(name, []).append(files[-1].name)
     for name in COPIED:
         write_json(folder / name, read_json(run.folder / name, name))
-    epochs = [line for line in run.metrics() if line["kind"] == "epoch" and line["epoch"] <= saved.progress.epoch]
-    write_text(folder / EPOCHS, "".join(json.dumps(line) + "\n" for line in epochs))
+    lines = [json.dumps(line) + "\n" for line in run.epochs(saved.progress.epoch)]
+    write_text(folder / EPOCHS, "".join(lines))
     index = {
         "format": FORMAT,
         "dtype": str(dtype).removeprefix("torch."),

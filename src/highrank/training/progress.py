@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from highrank.evaluation.perplexity import perplexity
-from highrank.training.loop import Listener
+from highrank.training.listener import Listener
 
 PLAIN_LINE_EVERY_SECONDS = 30.0
 
@@ -33,7 +33,7 @@ def watch(console: Console, max_epochs: int | None, time_budget: float | None) -
         yield _Bar(console, max_epochs, time_budget, bars)
 
 
-class _Lines:
+class _Lines(Listener):
     """An epoch a line, and a sign of life in between."""
 
     def __init__(self, console: Console, max_epochs: int | None, time_budget: float | None) -> None:

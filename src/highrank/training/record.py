@@ -1,7 +1,8 @@
 """Run -> record: what a run came to, on one page of JSON that can stand without its weights.
 
 `summarize` writes summary.json into the run's folder whenever training ends or pauses. `record` adds what needs the
-weights, while they are at hand: dynamic evaluation and the cache. `highrank report` reads records and nothing else.
+weights, while they are at hand: dynamic evaluation and the cache. Made again of the same state, a record keeps what it
+has and gains what is new. `highrank report` reads records and nothing else.
 
     valid_ppl, test_ppl    of the best weights on validation, in float32, one stream
     stages                 the same at the end of training (stage 0) and of each finetuning stage
@@ -20,9 +21,9 @@ from torch import Tensor
 
 from highrank.data.corpus import Corpus, cache_folder
 from highrank.evaluation.cache import cache_evaluate
-from highrank.evaluation.dynamic import OnProgress, cached_statistics, dynamic_evaluate
-from highrank.evaluation.perplexity import Evaluation, evaluate
-from highrank.evaluation.tune import OnPoint, tune_cache, tune_dynamic
+from highrank.evaluation.dynamic import cached_statistics, dynamic_evaluate
+from highrank.evaluation.perplexity import Evaluation, OnProgress, evaluate
+from highrank.evaluation.tune import OnPoint, Settings, tune_cache, tune_dynamic
 from highrank.files import write_json
 from highrank.recipes import cache_settings, dynamic_settings, overrides
 from highrank.recipes.recipe import CacheSettings, DynamicSettings
@@ -50,8 +51,7 @@ def summarize(
         f"{split}_ppl": evaluate(model, corpus.splits[split], batch_size, on_progress=watch(split)).perplexity
         for split in SPLITS
     }
-    # A run that was killed may have told more than its checkpoint knows.
-    epochs = [line for line in run.metrics() if line["kind"] == "epoch" and line["epoch"] <= progress.epoch]
+    epochs = run.epochs(progress.epoch)
     summary = {
         "recipe": info["recipe"]["name"],
         "overrides": overrides(info["recipe"]),
@@ -88,15 +88,16 @@ def record(
     tune_tokens: int | None = None,
     watch: Watch = unwatched,
     on_point: OnPoint | None = None,
+    known: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The run's summary, made now unless the one at hand is of this very state, and how it does when it adapts.
 
-    `dynamic` and `cache` use the published settings; `tune` adds the best ones found on validation, or on
-    its first `tune_tokens` tokens, beside them.
+    `dynamic` and `cache` use the published settings; `tune` adds the best ones found on validation, or on its first
+    `tune_tokens` tokens, beside them. `known` is an earlier record of the run, added to if nothing was trained since.
     """
     progress = checkpoints.load_progress(run.folder)
-    summary = run.summary()
-    if summary is None or summary.get("updates") != progress.step or summary["eval_batch_size"] != 1:
+    summary = known if known and known.get("epochs") == progress.epoch else run.summary()
+    if summary is None or summary.get("updates", progress.step) != progress.step or summary["eval_batch_size"] != 1:
         summary = summarize(run, corpus, device, _outcome(progress), watch=watch)
     adapted: dict[str, Any] = {}
     loaded = load(run.folder, device)
@@ -129,8 +130,17 @@ def record(
     return {**summary, **adapted}
 
 
+def record_of(run: Run, data: Any) -> bool:
+    """Whether `data` is a record of this run, be it of an earlier state or made where it was carried from."""
+    return isinstance(data, dict) and data.get("provenance", {}).get("started") == run.info()["provenance"]["started"]
+
+
 def _on_both(
-    adapt: Callable[[Tensor, Any, OnProgress], Evaluation], settings: Any, corpus: Corpus, watch: Watch, name: str
+    adapt: Callable[[Tensor, Settings, OnProgress], Evaluation],
+    settings: Settings,
+    corpus: Corpus,
+    watch: Watch,
+    name: str,
 ) -> dict[str, Any]:
     """One way to adapt, on validation and test."""
     began = time.perf_counter()

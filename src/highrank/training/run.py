@@ -35,6 +35,10 @@ class Run:
         return self.folder / "model.safetensors"
 
     @property
+    def checkpoint_file(self) -> Path:
+        return self.folder / "checkpoint.json"
+
+    @property
     def metrics_file(self) -> Path:
         return self.folder / "metrics.jsonl"
 
@@ -102,6 +106,11 @@ class Run:
             return [json.loads(line) for line in self.metrics_file.read_text(encoding="utf-8").splitlines()]
         except (OSError, ValueError) as error:
             raise UserError(f"{self.metrics_file} is damaged ({error}): restore it or start anew.") from None
+
+    def epochs(self, last: int | None = None) -> list[dict[str, Any]]:
+        """Those of whole epochs, up to `last`: a run that was killed may have told more than its checkpoint knows."""
+        epochs = [line for line in self.metrics() if line["kind"] == "epoch"]
+        return [line for line in epochs if last is None or line["epoch"] <= last]
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

@@ -23,9 +23,8 @@ from highrank.ops.lstm import State
 from highrank.recipes.recipe import PrecisionName, TrainSpec
 from highrank.training.nt_asgd import NTASGD
 
-TRAINING_SLAB_BYTES = (
-    512 * 2**20
-)  # for the loss on a GPU: who trains a model there has them, and large slabs are faster
+# For the loss on a GPU, unless the head has its own: who trains a model there has them, and large slabs are faster.
+TRAINING_SLAB_BYTES = 512 * 2**20
 MIXED_LOSS_SCALE = 1024.0  # lifts float16 gradients of a mean over a thousand tokens out of underflow
 
 
@@ -67,8 +66,6 @@ class Step:
     def __init__(self, model: LanguageModel, optimizer: NTASGD, train: TrainSpec, device: torch.device) -> None:
         self.model, self.optimizer, self.train, self.device = model, optimizer, train, device
         self.precision = Precision.of(train.precision, device)
-        if device.type == "cuda" and model.head.slab_bytes is None:
-            model.head.slab_bytes = TRAINING_SLAB_BYTES
         micro = train.micro_batch_size or train.batch_size
         # By micro-batch: one tensor for all layers' h and c, side by side, so that a step renews it in a few kernels.
         sizes = [x.shape[1] for state in model.initial_state(1) for x in state]
@@ -133,7 +130,11 @@ class Step:
         with self._autocast(self.precision.backbone):
             hidden = self.model.backbone(words, state)
         with self._autocast(self.precision.head):
-            return self.model.head.nll(hidden.g, targets), hidden
+            return self.model.head.nll(hidden.g, targets, slab_bytes=self._slab_bytes()), hidden
+
+    def _slab_bytes(self) -> int | None:
+        own = self.model.head.slab_bytes
+        return TRAINING_SLAB_BYTES if own is None and self.device.type == "cuda" else own
 
     def _autocast(self, dtype: torch.dtype | None) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext() if dtype is None else torch.autocast(self.device.type, dtype)

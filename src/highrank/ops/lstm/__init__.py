@@ -11,7 +11,7 @@ import warnings
 import torch
 from torch import Tensor
 
-from highrank.ops import HALF
+from highrank.ops import HALF, autocast_dtype
 from highrank.ops.dropout import weight_dropout
 
 State = tuple[Tensor, Tensor]  # h and c, (B, H) each
@@ -31,8 +31,7 @@ def lstm(
     Runs in the autocast dtype where autocast is on, else in x's. `weight_drop` is the share of W_hh that is dropped,
     by a mask of this call's own.
     """
-    device = x.device.type
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+    device, dtype = x.device.type, autocast_dtype(x)
     with torch.autocast(device, enabled=False):
         if device == "cuda" and dtype in HALF:
             from highrank.ops.lstm.padded import padded_lstm

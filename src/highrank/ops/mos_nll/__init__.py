@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from highrank.ops import HALF, has_kernels
+from highrank.ops import HALF, autocast_dtype, has_kernels
 from highrank.ops.mos_nll import chunked, reference
 
 Impl = Literal["auto", "reference", "chunked", "triton"]
@@ -39,8 +39,7 @@ def mos_nll(
     if impl not in get_args(Impl):
         raise ValueError(f"unknown impl {impl!r}: choose one of {', '.join(get_args(Impl))}")
     _check_shapes(h, log_pi, weight, bias, targets)
-    device = h.device.type
-    compute_dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else h.dtype
+    device, compute_dtype = h.device.type, autocast_dtype(h)
     with torch.autocast(device, enabled=False):
         if impl == "triton" or (impl == "auto" and device == "cuda" and compute_dtype in HALF):
             if has_kernels(h.device):

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from highrank.analysis.compare import Comparison
-from highrank.files import write_with
+from highrank.drawing import pyplot, save_figure
 from highrank.palette import BLUE, VERMILLION
 from highrank.report.comparison.words import Grouping, groupings, title, token
 
@@ -14,11 +14,7 @@ AHEAD, BEHIND = (BLUE, "o"), (VERMILLION, "s")
 
 def draw(files: list[Path], c: Comparison) -> None:
     """The figure, in the format of each file's ending."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
+    plt = pyplot()
     word, pair, before = groupings(c)
     layout: Any = [["word", "before"], ["pair", "before"]] if before.groups else [["word"], ["pair"]]
     rows = max(len(word.groups) + len(pair.groups) + 4, len(before.groups))  # 4: titles and scales in between
@@ -32,9 +28,7 @@ def draw(files: list[Path], c: Comparison) -> None:
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
     figure.suptitle(f"{title(c)}: gain by group, ± 2 standard errors", parse_math=False)
-    for file in files:
-        write_with(file, lambda temporary: figure.savefig(temporary, dpi=130))
-    plt.close(figure)
+    save_figure(figure, files)
 
 
 def _panel(axis: Any, table: Grouping) -> None:

@@ -1,0 +1,127 @@
+"""`mos_nll` in Triton: logits live in registers, tile by tile, and one bounded slab of their gradient in memory.
+
+    z = h W^T + b                   l_nk = logsumexp_v(z_nkv) - z_nky          nll_n = -logsumexp_k(log pi_nk - l_nk)
+    dz_nkv = u_n r_nk (softmax(z_nk)_v - [v = y_n])          dh = dz W          [dW, db] = dz^T [h, 1]
+
+Shapes: N tokens, K components, M = N K rows of h, D embedding size, V vocabulary, C columns (words) of a slab, S parts
+of the vocabulary. u (N,) is the upstream gradient, r (N, K) the responsibilities.
+
+1. `_mos_nll_forward_kernel`: a program owns a block of rows and a part of the vocabulary, and leaves log2(e) times the
+   maximum and the sum of exponentials of each row, (S, M) each.
+2. `_mos_nll_mixture_kernel`: a program owns a token, joins the parts, takes the target's logit from one dot product
+   a row, and mixes: nll, r and the log p_k(y).
+3. `_mos_nll_dlogits_kernel`: recomputes logits and writes u r p for C words at a time, in the compute dtype: a bias,
+   one multiply-add, one exp2 and one factor a logit. Its maximum is the rounded one of step 1, so the rounding cancels.
+4. `_mos_nll_target_kernel`: writes u r (p - 1) over the targets, from log p: small errors when p is nearly one.
+5. Library matrix products turn the slab into dh (summed over slabs in float32) and the slab's rows of dW. The columns
+   that pad h hold ones, W reads as zero there, and db is one more column of dW.
+6. `_mos_nll_finish_kernel`: takes the float32 [dW, db] of the slab to the parameters' dtypes.
+
+Steps 1 and 2 are `forward.py`, the others `backward.py`; both compute tiles of `logits.py` from what `operands.py` lays
+out, cut up as `plan.py` says.
+
+That is four products of 2 M D V operations instead of the five of two kernels that recompute apart, and half of them
+run at the library's speed. No atomics: the same inputs give the same bits. u and r enter dz in float32, before it is
+rounded; in float16 dz is scaled up to its range by a common factor, which the D-sized results take back, so an
+upstream gradient of 1/N underflows nowhere.
+
+Skipping. Row (n, k) is left out of steps 3 to 6 when u_n = 0, or when r_nk < 2^-24 / K. The first is exact. The second
+drops less than 2^-24 of a token's responsibilities in total, which sum to one: the gradient of any parameter changes by
+less than half a float32 unit in the last place of the token's largest term. The gradient of log pi, -u r, never
+skips. Counting rows makes the host wait for the device, so nothing is skipped while a CUDA graph is captured.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from highrank.ops.mos_nll.kernel.backward import gradients
+from highrank.ops.mos_nll.kernel.forward import mix, partial_sums
+from highrank.ops.mos_nll.kernel.operands import padded_rows
+from highrank.ops.mos_nll.kernel.plan import Config, backward_config, forward_config
+
+SKIP_BELOW = 2.0**-24  # of a token's responsibilities, all components together
+
+
+def mos_nll(
+    h: Tensor,
+    log_pi: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    *,
+    compute_dtype: torch.dtype | None = None,
+    slab_bytes: int | None = None,
+    skip: bool = True,
+    configs: tuple[Config, Config] | None = None,
+) -> Tensor:
+    """(N, K, D), (N, K), (V, D), (V,) or None, (N,) -> (N,) float32. Matrix products run in `compute_dtype`.
+
+    `slab_bytes` bounds what it holds besides inputs and gradients: more means fewer launches, which count outside CUDA
+    graphs. `skip=False` visits every row in the backward pass.
+    A target outside the vocabulary gives NaN. Under float32 the products of the backward pass follow
+    `torch.set_float32_matmul_precision`, those of the logits are exact.
+    """
+    compute_dtype = compute_dtype or h.dtype
+    if compute_dtype not in (torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(f"the Triton mos_nll computes in float32, float16 or bfloat16, not in {compute_dtype}")
+    size = (compute_dtype, h.device, *weight.shape)
+    if configs is None:
+        configs = forward_config(*size), backward_config(*size)
+        # Many rows need wide slabs all the same, or their sum dh is read and written too often.
+        slab_bytes = slab_bytes or max(configs[1].scratch_bytes, 4 * h.numel() * compute_dtype.itemsize)
+    if slab_bytes:
+        configs = configs[0]._replace(scratch_bytes=slab_bytes), configs[1]._replace(scratch_bytes=slab_bytes)
+    with torch.cuda.device_of(h):
+        return _MosNLL.apply(h, log_pi, weight, bias, targets, compute_dtype, skip, configs)
+
+
+class _MosNLL(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, h: Tensor, log_pi: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor,
+        compute_dtype: torch.dtype, skip: bool, configs: tuple[Config, Config],
+    ) -> Tensor:  # fmt: skip
+        n, k, d = h.shape
+        rows = padded_rows(h.reshape(n * k, d), compute_dtype, ones=ctx.needs_input_grad[3])  # (M, D padded)
+        offset = weight.new_zeros(len(weight), dtype=torch.float32) if bias is None else bias.float()  # (V,)
+        peaks, totals = partial_sums(rows, weight, offset, configs[0])  # (S, M)
+        nll, r, peak, total, log_p = mix(rows, log_pi, weight, offset, targets, peaks, totals)
+        ctx.save_for_backward(rows, weight, offset, targets, r, peak, total, log_p)
+        ctx.shape, ctx.dtypes = h.shape, (h.dtype, log_pi.dtype, torch.float32 if bias is None else bias.dtype)
+        ctx.skip, ctx.config = skip, configs[1]
+        return nll
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        rows, weight, offset, targets, r, peak, total, log_p = ctx.saved_tensors
+        needs_h, needs_pi, needs_w, needs_b = ctx.needs_input_grad[:4]
+        upstream = upstream.float()
+        # A token of zero weight counts for nothing, even if its target is no word and its loss NaN.
+        shares = torch.where((upstream != 0)[:, None], r * upstream[:, None], 0.0)  # (N, K), a row's factor in dz
+        dlog_pi = (-shares).to(ctx.dtypes[1]) if needs_pi else None
+        dh = dw = db = None
+        if needs_h or needs_w or needs_b:
+            n, k, d = ctx.shape
+            share = shares.view(-1)
+            y = targets[:, None].expand(n, k).reshape(-1)  # (M,)
+            keep = None
+            if ctx.skip and n > 0 and not (rows.is_cuda and torch.cuda.is_current_stream_capturing()):
+                active = (~(r < SKIP_BELOW / k) & (upstream != 0)[:, None]).view(-1)  # (M,), NaN stays active
+                keep = active.nonzero().squeeze(1)
+                if 16 * len(keep) > 15 * len(rows):  # gathering would cost more than it saves
+                    keep = None
+            picked = [rows, y, peak, total, log_p, share]
+            if keep is not None:
+                picked = [x.index_select(0, keep) for x in picked]
+            dh, dw, db = gradients(picked, weight, offset, ctx.config, needs_h, needs_w, needs_b)
+            if dh is not None:
+                dh = dh[:, :d].to(ctx.dtypes[0])  # (M, D), of the rows kept
+                if keep is not None:
+                    dh = dh.new_zeros(n * k, d).index_copy_(0, keep, dh)
+                dh = dh.view(n, k, d)
+            db = None if db is None else db.to(ctx.dtypes[2])
+        return dh, dlog_pi, dw, db, None, None, None, None

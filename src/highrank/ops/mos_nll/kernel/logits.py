@@ -1,0 +1,66 @@
+"""A tile of logits, which both passes compute, and how the kernels that do so are compiled and launched."""
+
+# mypy: disable-error-code="no-untyped-def"
+# Kernels' arguments have no Python types; their `tl.constexpr` stays unevaluated, for imports where Triton is missing.
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from highrank.ops.mos_nll.kernel.plan import Config
+
+try:
+    import triton
+    import triton.language as tl
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    LOG2E = tl.constexpr(1.4426950408889634)
+except ImportError:
+    triton = LOG2E = None
+
+
+def tile_source(x: Tensor, block_rows: int, block_columns: int, tma: bool) -> Any:
+    return TensorDescriptor.from_tensor(x, [block_rows, block_columns]) if tma else x
+
+
+def launch_options(rows: Tensor, width: int, config: Config) -> dict[str, Any]:
+    names = ("BLOCK_M", "BLOCK_N", "BLOCK_D", "num_warps", "num_stages", "TMA", "FLATTEN")
+    return {"H_WIDTH": rows.shape[1], "W_WIDTH": width, **dict(zip(names, config, strict=False))}
+
+
+def jit(function: Callable[..., Any]) -> Any:
+    if triton is None:
+        return function
+    # Counts change from call to call: a kernel compiled again for a multiple of 16 would stall training.
+    counts, vectors = ["rows", "columns", "start", "each", "parts"], ["peaks", "totals", "row_totals", "log_ps"]
+    return triton.jit(function, do_not_specialize=counts, do_not_specialize_on_alignment=vectors)
+
+
+@jit
+def _tile(source, row, column, rows, WIDTH: tl.constexpr, R: tl.constexpr, C: tl.constexpr, TMA: tl.constexpr):
+    """source[row : row + R, column : column + C], zero outside."""
+    if TMA:
+        tile = source.load([row, column])
+    else:
+        i = row + tl.arange(0, R)
+        j = column + tl.arange(0, C)
+        inside = (i < rows)[:, None] & (j < WIDTH)[None, :]
+        tile = tl.load(source + i.to(tl.int64)[:, None] * WIDTH + j[None, :], mask=inside, other=0.0)
+    return tile
+
+
+@jit
+def logits_tile(
+    h, w, bias, row, column, rows, columns, H_WIDTH: tl.constexpr, W_WIDTH: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, TMA: tl.constexpr,
+):  # fmt: skip
+    """A (BLOCK_M, BLOCK_N) tile of h W^T + b in float32, -inf beyond the last word."""
+    z = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
+    for d in range(0, W_WIDTH, BLOCK_D):
+        x = _tile(h, row, d, rows, H_WIDTH, BLOCK_M, BLOCK_D, TMA)
+        y = _tile(w, column, d, columns, W_WIDTH, BLOCK_N, BLOCK_D, TMA)
+        z = tl.dot(x, tl.trans(y), z, input_precision="ieee")
+    j = column + tl.arange(0, BLOCK_N)
+    return z + tl.load(bias + j, mask=j < columns, other=float("-inf"))[None, :]

@@ -1,0 +1,14 @@
+"""Figures leave whole files, in the format of each ending, and nothing open."""
+
+from highrank.drawing import pyplot, save_figure
+
+
+def test_a_figure_is_written_in_each_format_and_closed(tmp_path):
+    figure, axis = pyplot().subplots()
+    axis.plot([1, 2])
+    files = [tmp_path / "new" / "a.png", tmp_path / "new" / "a.svg"]
+    assert save_figure(figure, iter(files)) == files
+    assert files[0].read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in files[1].read_text()
+    assert sorted(path.name for path in files[0].parent.iterdir()) == ["a.png", "a.svg"]
+    assert not pyplot().fignum_exists(figure.number)
