@@ -33,6 +33,12 @@ def test_saving_is_due_at_intervals_or_sooner_where_asked(now):
     assert not clock.save_due()
 
 
+def test_time_is_up_at_the_end_of_the_budget(now):
+    clocks = [Clock(60.0, budget) for budget in (30.0, 30.1, None)]
+    now[0] = 130.0
+    assert [clock.time_is_up() for clock in clocks] == [True, False, False]
+
+
 def test_metrics_are_due_at_intervals(now):
     clock, told = Clock(60.0), []
     for now[0] in (100.0, 109.0, 110.0, 111.0, 119.0, 121.0):

@@ -23,7 +23,8 @@ from highrank.report.comparison.words import (
 # A and B in Okabe and Ito's blue and vermilion (their lighter neighbours on a dark page); names always say it as well.
 STYLE = """
 :root { color-scheme: light dark; --page: #fbfbfa; --card: #fff; --ink: #1c1d1f; --soft: #666a70; --line: #e0e0dc;
-  --shade: #00000026; --a: #0072b2; --b: #b84e00; --a-bar: #0072b226; --b-bar: #d55e0026; --mark: #f0e442; --mark-ink: #1c1d1f; }
+  --shade: #00000026; --a: #0072b2; --b: #b84e00; --a-bar: #0072b226; --b-bar: #d55e0026;
+  --mark: #f0e442; --mark-ink: #1c1d1f; }
 @media (prefers-color-scheme: dark) { :root { --page: #16181b; --card: #1e2125; --ink: #e8e8e6; --soft: #9da2a9;
   --line: #33373d; --shade: #00000099; --a: #56b4e9; --b: #f0a35e; --a-bar: #56b4e933; --b-bar: #f0a35e30;
   --mark: #6d6512; --mark-ink: #fff; } }
