@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from highrank.errors import UserError
+from highrank.evaluation.mode import in_eval_mode
 from highrank.evaluation.perplexity import OnProgress, prediction_columns
 from highrank.files import read_tensors, write_tensors
 from highrank.models.language_model import LanguageModel
@@ -36,6 +37,7 @@ class Reading:
 
 
 @torch.no_grad()
+@in_eval_mode
 def read(
     model: LanguageModel,
     ids: Tensor,  # (S + 1,)
@@ -48,7 +50,6 @@ def read(
     words, targets, real = prediction_columns(ids.to(_device(model)), batch_size)
     length, columns = words.shape
     window = max(1, WINDOW // columns, -(-length // MOST_WINDOWS))
-    model.eval()
     state = model.initial_state(columns)
     starts = range(0, length, window)
     # Made once: small results that stay, between large ones that go, would leave the heap in pieces and ever larger.

@@ -58,7 +58,9 @@ def record(
         )  # fmt: skip
     write_json(output, made)
     parts = [f"{how}valid {part['valid_ppl']:.2f}, test {part['test_ppl']:.2f}" for how, part in _parts(made)]
-    out.print(f"{made['recipe']}, {made['epochs']} epochs: {'; '.join(parts)}", soft_wrap=True)
+    out.print(
+        f"{made['recipe']}, {made['epochs']} epoch{'s' * (made['epochs'] != 1)}: {'; '.join(parts)}", soft_wrap=True
+    )
     for how in ("dynamic_tuned", "cache_tuned"):
         if how in made:
             say_edges(made[how]["tuning"], run)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from highrank.evaluation.mode import in_eval_mode
 from highrank.evaluation.perplexity import Evaluation, OnProgress
 from highrank.models.language_model import LanguageModel
 from highrank.recipes.recipe import CacheSettings
@@ -47,6 +48,7 @@ def mixed_nll(p_model: Tensor, p_cache: Tensor, empty: Tensor, lamb: float) -> f
 
 
 @torch.no_grad()
+@in_eval_mode
 def cache_probabilities(
     model: LanguageModel,
     ids: Tensor,  # (T,)
@@ -59,7 +61,6 @@ def cache_probabilities(
     """One pass over the text for every pair of a window and a theta: the model's own work is done once."""
     device = next(model.parameters()).device
     words, targets = ids[:-1].to(device), ids[1:].to(device)
-    model.eval()
     state = model.initial_state(1)
     keys = torch.empty(0, model.backbone.hidden_sizes[-1], device=device, dtype=model.backbone.embedding.dtype)
     p_model = torch.empty(len(words), dtype=torch.float64, device=device)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from highrank.evaluation.mode import in_eval_mode
 from highrank.models.awd_lstm import Hidden
 from highrank.models.language_model import LanguageModel
 from highrank.ops.lstm import State
@@ -34,6 +35,7 @@ class Evaluation:
 
 
 @torch.no_grad()
+@in_eval_mode
 def evaluate(
     model: LanguageModel,
     ids: Tensor,  # (T,)
@@ -52,8 +54,6 @@ def evaluate(
     device = next(model.parameters()).device
     words, targets, real = prediction_columns(ids.to(device), batch_size)
     window = window or max(1, 2000 // words.shape[1])
-    was_training = model.training
-    model.eval()
     state = model.initial_state(words.shape[1])
     total = torch.zeros((), dtype=torch.float64, device=device)
     for start in range(0, len(words), window):
@@ -63,7 +63,6 @@ def evaluate(
         total += (nll.double() * real[rows]).sum()
         if on_progress:
             on_progress(min(start + window, len(words)), len(words))
-    model.train(was_training)
     return Evaluation((total / (len(ids) - 1)).item(), len(ids) - 1)
 
 
