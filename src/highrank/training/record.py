@@ -96,8 +96,8 @@ def record(
     `tune_tokens` tokens, beside them. `known` is an earlier record of the run, added to if nothing was trained since.
     """
     progress = checkpoints.load_progress(run.folder)
-    summary = known if known and known.get("epochs") == progress.epoch else run.summary()
-    if summary is None or summary.get("updates", progress.step) != progress.step or summary["eval_batch_size"] != 1:
+    summary = next((told for told in (known, run.summary()) if told and _tells_of(told, progress)), None)
+    if summary is None:
         summary = summarize(run, corpus, device, _outcome(progress), watch=watch)
     adapted: dict[str, Any] = {}
     loaded = load(run.folder, device)
@@ -128,6 +128,12 @@ def record(
             adapted["cache_tuned"] = _on_both(remember, best.best, corpus, watch, "cache, tuned")
             adapted["cache_tuned"]["tuning"] = best.as_json(most=20)
     return {**summary, **adapted}
+
+
+def _tells_of(summary: dict[str, Any], progress: Progress) -> bool:
+    """Whether a summary or a record is of this very state, over the whole stream; the oldest know their epoch only."""
+    same = summary["updates"] == progress.step if "updates" in summary else summary.get("epochs") == progress.epoch
+    return bool(same and summary.get("eval_batch_size") == 1)
 
 
 def record_of(run: Run, data: Any) -> bool:
