@@ -54,7 +54,7 @@ def _learning(prefix: str, records: list[Record]) -> tuple[str, Figure] | None:
         _plain_ticks(axis, least)
     axes[0].set(xlabel="epoch", title="over epochs")
     axes[1].set(xlabel="minutes of training", title="over wall time")
-    axes[1].legend(loc="upper right", fontsize=9)
+    axes[1].legend(loc="best", fontsize=9)
     text = (
         f"{CORPORA[prefix]}: validation perplexity while training. A dot marks where averaging starts, a triangle "
         "where finetuning does; dotted lines are the paper's, after whole schedules without finetuning."
