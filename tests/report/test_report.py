@@ -366,6 +366,14 @@ def test_figures_show_what_the_records_say(tmp_path):
         close(figure)
 
 
+def test_curves_of_a_few_epochs_are_left_out_beside_long_ones(tmp_path):
+    put(tmp_path, trial=make("ptb-moc", epochs=12), run=make("ptb-moc", epochs=192), only=make("ptb-mos", epochs=12))
+    ((_, figure),) = figures(load_records(tmp_path), []).values()
+    shown = [text.get_text() for text in figure.axes[1].get_legend().get_texts()]
+    assert shown == ["ptb-moc, 10 min", "ptb-mos, 10 min"]  # the trial would be a third
+    close(figure)
+
+
 def test_what_is_not_a_record_is_named(tmp_path):
     put(tmp_path, a={"recipe": "ptb-mos"})
     with pytest.raises(UserError, match=r"a\.json is not a run record: it lacks epochs"):

@@ -37,6 +37,8 @@ def _learning(prefix: str, records: list[Record]) -> tuple[str, Figure] | None:
     shown = [r for r in shown if r.file not in over_k] or shown
     if not shown:
         return None
+    longest = {r.recipe: max(other.data["epochs"] for other in shown if other.recipe == r.recipe) for r in shown}
+    shown = [r for r in shown if r.data["epochs"] > longest[r.recipe] / 10]  # a few epochs tell nothing beside hundreds
     figure, axes = _panels(2)
     styles = _styles(shown)
     reached = min(min(_curve(record)["valid_ppl"]) for record in shown)

@@ -29,6 +29,7 @@ from highrank.recipes import cache_settings, dynamic_settings, overrides
 from highrank.recipes.recipe import CacheSettings, DynamicSettings
 from highrank.training import checkpoint as checkpoints
 from highrank.training.checkpoint import Progress, stage_result
+from highrank.training.provenance import provenance
 from highrank.training.run import Run, load
 
 SPLITS = ("valid", "test")
@@ -111,10 +112,10 @@ def record(
         def learn(ids: Tensor, how: DynamicSettings, tell: OnProgress) -> Evaluation:
             return dynamic_evaluate(model, ids, statistics, how, tell)
 
-        adapted["dynamic"] = _on_both(learn, settings, corpus, watch, "dynamic")
+        adapted["dynamic"] = _on_both(learn, settings, corpus, device, watch, "dynamic")
         if tune:
             found = tune_dynamic(model, valid, statistics, settings, on_point, watch("tuning dynamic evaluation"))
-            adapted["dynamic_tuned"] = _on_both(learn, found.best, corpus, watch, "dynamic, tuned")
+            adapted["dynamic_tuned"] = _on_both(learn, found.best, corpus, device, watch, "dynamic, tuned")
             adapted["dynamic_tuned"]["tuning"] = found.as_json()
     if cache:
         usual = cache_settings(loaded.recipe.data.corpus)
@@ -122,10 +123,10 @@ def record(
         def remember(ids: Tensor, how: CacheSettings, tell: OnProgress) -> Evaluation:
             return cache_evaluate(model, ids, how, on_progress=tell)
 
-        adapted["cache"] = _on_both(remember, usual, corpus, watch, "cache")
+        adapted["cache"] = _on_both(remember, usual, corpus, device, watch, "cache")
         if tune:
             best = tune_cache(model, valid, usual, watch("tuning the cache"))
-            adapted["cache_tuned"] = _on_both(remember, best.best, corpus, watch, "cache, tuned")
+            adapted["cache_tuned"] = _on_both(remember, best.best, corpus, device, watch, "cache, tuned")
             adapted["cache_tuned"]["tuning"] = best.as_json(most=20)
     return {**summary, **adapted}
 
@@ -145,13 +146,15 @@ def _on_both(
     adapt: Callable[[Tensor, Settings, OnProgress], Evaluation],
     settings: Settings,
     corpus: Corpus,
+    device: torch.device,
     watch: Watch,
     name: str,
 ) -> dict[str, Any]:
-    """One way to adapt, on validation and test."""
-    began = time.perf_counter()
+    """One way to adapt, on validation and test; where may be another machine than the one that trained."""
+    where, began = provenance(device), time.perf_counter()
     results = {f"{s}_ppl": adapt(corpus.splits[s], settings, watch(f"{s}, {name}")).perplexity for s in SPLITS}
-    return {"settings": dataclasses.asdict(settings), **results, "seconds": time.perf_counter() - began}
+    seconds = time.perf_counter() - began
+    return {"settings": dataclasses.asdict(settings), **results, "seconds": seconds, "provenance": where}
 
 
 def _outcome(progress: Progress) -> str:
