@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -53,6 +54,18 @@ def test_compare(place):
     assert len(data["a_ahead"][0]["b"]["top"]) == 4
     evaluated = json.loads(highrank("evaluate", "mos", "--json", cwd=place).stdout)
     assert data["a"]["perplexity"] == pytest.approx(evaluated["perplexity"], rel=1e-5)
+
+
+def test_numbers_only(place, toy_folder):
+    whole = json.loads(highrank("compare", "mos", "softmax", "--n", 3, "--json", cwd=place).stdout)
+    printed = highrank("compare", "mos", "softmax", "--n", 3, "--json", "--numbers-only", cwd=place).stdout
+    numbers = json.loads(printed)
+    assert {"a_ahead", "b_ahead", "by_previous"}.isdisjoint(numbers)
+    for key in ("tokens", "a", "b", "overall", "by_frequency", "by_pair", "runs"):
+        assert numbers[key] == whole[key]
+    values = set(re.findall(r'"(\w+)"(?!:)', printed))
+    assert values.isdisjoint((toy_folder / "train.txt").read_text().split())
+    assert "--numbers-only belongs to --json" in fails("compare", "mos", "softmax", "--numbers-only", cwd=place)
 
 
 def test_options(place):

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from highrank.cli.options import AsJson, DataDir, Device, find_device, out, print_json, say_written
+from highrank.errors import UserError
 
 if TYPE_CHECKING:
     from highrank.analysis.compare import Comparison, Step
@@ -34,6 +35,9 @@ def compare(
         Path | None, typer.Option("--out", help="Folder for the page (HTML), Markdown, JSON and the figure.")
     ] = None,
     as_json: AsJson = False,
+    numbers_only: Annotated[
+        bool, typer.Option("--numbers-only", help="With --json: nothing that quotes the text, to share or to keep.")
+    ] = False,
 ) -> None:
     """Where one run predicts better than another, and what both say there.
 
@@ -46,9 +50,11 @@ def compare(
     from highrank.analysis.compare import compare_runs
     from highrank.files import output_folder
     from highrank.report.comparison import as_json as comparison_json
-    from highrank.report.comparison import write
+    from highrank.report.comparison import numbers_json, write
     from highrank.training.provenance import provenance
 
+    if numbers_only and not as_json:
+        raise UserError("--numbers-only belongs to --json: add it.")
     if output is not None:
         output_folder(output)
     where = find_device(device)
@@ -66,7 +72,7 @@ def compare(
             device=where, on_progress=progress,
         )  # fmt: skip
     if as_json:
-        print_json(comparison_json(comparison) | origin)
+        print_json((numbers_json if numbers_only else comparison_json)(comparison) | origin)
     else:
         _show(comparison)
     if output:

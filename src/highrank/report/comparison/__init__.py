@@ -27,3 +27,12 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
     for side in ("a", "b"):
         found[side]["perplexity"] = getattr(comparison, side).perplexity
     return found
+
+
+def numbers_json(comparison: Comparison) -> dict[str, Any]:
+    """What may be shared where the corpus may not: no step, no word before, of the paper's cases the gains alone."""
+    found = as_json(comparison)
+    kept = ("corpus", "split", "tokens", "a", "b", "overall", "a_better", "by_frequency", "by_pair")
+    cases = comparison.paper_cases
+    gains = [{"number": x.paper.number, "gain": x.step.gain if x.step else None} for x in cases or []]
+    return {key: found[key] for key in kept} | {"paper_cases": None if cases is None else gains}
