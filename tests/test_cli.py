@@ -206,6 +206,10 @@ def test_record(place, trained):
     done = highrank("record", "run", cwd=place)  # again, without: what it has stays
     assert "dynamic: valid" in done.stdout
     assert json.loads((place / "results" / "runs" / "run.json").read_text()) == made
+    old = {key: value for key, value in made.items() if key not in ("stages", "updates", "overrides", "pieces")}
+    (place / "old.json").write_text(json.dumps(old))  # as the first version wrote them
+    assert "dynamic: valid" in highrank("record", "run", "--cache", "--out", "old.json", cwd=place).stdout
+    assert json.loads((place / "old.json").read_text()).keys() == old.keys()
     (place / "other.json").write_text("{}")
     assert "other.json holds something other than" in fails("record", "run", "--out", "other.json", cwd=place)
     (place / "taken").write_text("a file")

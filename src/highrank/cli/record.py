@@ -68,7 +68,7 @@ def record(
 
 
 def _parts(made: dict) -> list[tuple[str, dict]]:
-    ended = [(_stage(s["stage"]), s) for s in made["stages"][:-1]]
+    ended = [(_stage(s["stage"]), s) for s in made.get("stages", [])[:-1]]  # the oldest records have none
     hows = ("dynamic", "dynamic_tuned", "cache", "cache_tuned")
     adapted = [(f"{how.replace('_', ', ')}: ", made[how]) for how in hows if how in made]
     return [*ended, (_stage(made["stage"]) if ended else "", made), *adapted]
