@@ -33,6 +33,12 @@ def test_an_empty_line_is_one_eos_and_the_last_line_end_starts_none(tmp_path):
     assert words["test"] == ["b", EOS]
 
 
+def test_the_mark_that_some_editors_put_first_is_no_text(tmp_path):
+    folder = write(tmp_path / "c", train=b"\xef\xbb\xbfa b\n", valid="a\n", test="b\n")
+    assert read_corpus(folder).words == ["a", "b", EOS]
+    assert read_corpus(folder, level="char").words == ["a", " ", "b", EOS]
+
+
 def test_characters(tmp_path):
     corpus = read_corpus(write(tmp_path / "c", train="ab a\n"), level="char")
     assert [corpus.words[i] for i in corpus.splits["train"]] == ["a", "b", " ", "a", EOS]
@@ -64,9 +70,11 @@ def test_a_damaged_cache_is_ignored(tmp_path):
     [
         (lambda f: (f / "valid.txt").unlink(), "valid.txt is missing"),
         (lambda f: (f / "test.txt").write_text(" \n"), "test.txt is empty"),
+        (lambda f: (f / "valid.txt").write_bytes(b"\xef\xbb\xbf"), "valid.txt is empty"),
+        (lambda f: (f / "test.txt").write_text("\u00a0\n", encoding="utf-8"), "test.txt is empty"),
         (lambda f: (f / "train.txt").write_bytes(b"caf\xe9 a\n"), r"train.txt is not UTF-8 text \(byte 3 is 0xe9\)"),
     ],
-    ids=["missing", "empty", "latin-1"],
+    ids=["missing", "empty", "mark", "blank", "latin-1"],
 )
 def test_wrong_files_get_one_sentence(tmp_path, change, message):
     folder = write(tmp_path / "c")

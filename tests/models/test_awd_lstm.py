@@ -110,3 +110,19 @@ def test_tying():
     assert untied.n_parameters() == tied.n_parameters() + V * 6
     with pytest.raises(ValueError, match="last hidden size"):
         LanguageModel(V, head="softmax", embed_dim=6, hidden_sizes=(8, 5))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"dropout_input": 1.0}, "dropout_input must be at least 0 and below 1, got 1.0"),
+        ({"weight_drop": -0.1}, "weight_drop must be at least 0"),
+        ({"dropout_latent": 1.0}, "dropout must be at least 0 and below 1"),
+        ({"hidden_sizes": (8, 0)}, r"hidden_sizes\[1\] must be at least 1, got 0"),
+        ({"hidden_sizes": ()}, "layers must be at least 1"),
+        ({"head": "mixture"}, "unknown head 'mixture': choose softmax, moc or mos"),
+    ],
+)
+def test_impossible_models_are_named(change, message):
+    with pytest.raises(ValueError, match=message):
+        LanguageModel(V, **{"head": "mos", "embed_dim": 6, "hidden_sizes": (8, 5), "n_components": 3} | change)
