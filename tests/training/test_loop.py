@@ -185,6 +185,14 @@ def test_averaging_starts_by_the_rule_and_finetuning_follows(toy_corpus, tmp_pat
     assert checkpoints.load_progress(run.folder).best_epoch == 11
 
 
+def test_a_stage_that_ends_by_its_epochs_does_not_blame_validation(toy_corpus, tmp_path):
+    messages, listener = [], Listener()
+    listener.message = messages.append
+    recipe = changed(max_epochs=1, finetunes=1, finetune_max_epochs=1)
+    train(recipe, toy_corpus, Run(tmp_path / "run"), CPU, listener=listener)
+    assert messages == ["stage 0 is over: finetuning from the weights of epoch 1"]
+
+
 def test_finetuning_starts_from_the_best_weights(toy_corpus, tmp_path, monkeypatch):
     seen = {}
     original = Training._next_stage
