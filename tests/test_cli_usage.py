@@ -39,7 +39,10 @@ def test_every_command_has_help_and_refuses_what_it_does_not_know(path, tmp_path
         ("runs -x", "'highrank runs' has no option \"-x\"; 'highrank runs --help' shows what there is."),
         ("train", "RECIPE is missing (a recipe's name; 'highrank recipes' shows them): 'highrank train --help' shows"),
         ("compare a", "RUN_B is missing (another, trained on the same corpus): 'highrank compare --help' shows what"),
-        ("data verify", "CORPUS is missing (penn, wikitext-2 or pydoc): 'highrank data verify --help' shows what there"),
+        (
+            "data verify",
+            "CORPUS is missing (penn, wikitext-2 or pydoc): 'highrank data verify --help' shows what there",
+        ),
         ("export run", "--out is missing (folder for the export): 'highrank export --help' shows what there is."),
         ("train x --max-epochs", "--max-epochs needs a value: a whole number of at least 0."),
         ("train x --out", "--out needs a value: 'highrank train --help' shows what there is."),

@@ -144,13 +144,15 @@ def test_published_counts_are_of_words(tmp_path):
     write(tmp_path / "penn")
     corpus = load_corpus("penn", tmp_path, "char")
     assert (corpus.name, corpus.level) == ("penn", "char")
-    with pytest.raises(UserError, match="pydoc comes at word level only: leave data.level as it is"):
+    with pytest.raises(UserError, match="pydoc comes at word level only: leave data"):
         load_corpus("pydoc", level="char")
 
 
 def test_another_vocabulary_is_told(tmp_path):
     info = dataclasses.replace(PENN, tokens={"train": 6}, vocabulary=7)
-    with pytest.raises(UserError, match="penn has a vocabulary of 6 words instead of 7: a file is from another version"):
+    with pytest.raises(
+        UserError, match="penn has a vocabulary of 6 words instead of 7: a file is from another version"
+    ):
         check_counts(read_corpus(write(tmp_path / "c")), info)
 
 
