@@ -241,7 +241,7 @@ def test_the_papers_cases_are_shown_or_said_to_be_missing():
         assert len(re.findall("not in this text|Not found in this text", text)) == 5
         assert "geometric mean" not in text  # no MoC here
     assert '<a href="#paper">' in page(found)
-    assert "MoC said <b>billion 0.39</b>, million 0.36" in page(found)
+    assert "MoS said million 0.38, <b>tons 0.24</b>, billion 0.09" in page(found)
 
 
 def test_characters_can_be_seen(tmp_path):

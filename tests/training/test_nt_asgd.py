@@ -88,5 +88,6 @@ def test_the_non_monotone_rule():
     assert not is_worse(9.0, history[:2], 2)  # too early to say
     assert is_worse(4.5, history[:3], 1)  # above the best of all but the last, 4.0
     assert not is_worse(3.9, history[:3], 1)  # below it, though above the very best
+    assert not is_worse(4.0, history[:3], 1)  # as good is not worse
     assert is_worse(3.1, history, 2)
     assert not is_worse(2.9, history, 2)
