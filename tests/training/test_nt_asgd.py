@@ -53,6 +53,15 @@ def test_the_average_is_the_mean_of_all_iterates_since_the_start():
     torch.testing.assert_close(optimizer.averages[0], torch.stack(iterates).mean(0))
 
 
+def test_before_the_first_update_the_average_is_the_weights_themselves():
+    p, optimizer = make()
+    start = p.detach().clone()
+    optimizer.start_averaging()
+    p.grad = torch.full_like(p, torch.nan)
+    step(optimizer, 0.5, apply=False)
+    assert optimizer.evaluate(lambda: p.detach().clone()).equal(start)
+
+
 def test_every_window_uses_its_own_rate():
     """Where torch's ASGD would apply the previous window's."""
     p, optimizer = make()
