@@ -66,6 +66,17 @@ def test_hidden_dropout_is_between_layers():
     assert torch.equal(*(model(words, model.initial_state(3)).g for _ in range(2)))  # one layer: nothing between
 
 
+@pytest.mark.parametrize(("name", "layer"), [("dropout_input", 0), ("dropout_hidden", 1)])
+def test_dropout_is_variational(name, layer):
+    """One mask for all time steps, another for every column."""
+    model, seen = AWDLSTM(V, 16, (16, 5), **{name: 0.5}), []
+    model.layers[layer].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0] == 0))
+    model(torch.randint(V, (7, 3)), model.initial_state(3))
+    (dropped,) = seen
+    assert torch.equal(dropped, dropped[:1].expand_as(dropped))
+    assert not torch.equal(dropped[0, 0], dropped[0, 1])
+
+
 def test_a_dropped_word_is_dropped_everywhere():
     model = AWDLSTM(V, 6, (8,), dropout_words=0.5)
     seen = set()
@@ -102,6 +113,9 @@ def test_state_is_passed_in_and_returned():
     first = model(words[:4], model.initial_state(3))
     second = model(words[4:], first.state)
     torch.testing.assert_close(torch.cat([first.g, second.g]), whole)
+    h, c = model.initial_state(3)[0]
+    h.fill_(1.0)
+    assert not c.any()  # each may be written to
 
 
 @pytest.mark.parametrize(

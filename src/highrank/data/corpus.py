@@ -157,7 +157,7 @@ def _read_bytes(path: Path) -> bytes:
 
 def _decode(data: bytes, path: Path) -> str:
     try:
-        text = data.decode("utf-8-sig").replace("\r\n", "\n")  # some editors begin a file with a mark
+        text = data.decode("utf-8").removeprefix("\ufeff").replace("\r\n", "\n")  # a mark of some editors
     except UnicodeDecodeError as error:
         raise UserError(
             f"{path} is not UTF-8 text (byte {error.start} is {data[error.start]:#04x}): convert it, or get the "
