@@ -46,7 +46,7 @@ def test_the_average_is_the_mean_of_all_iterates_since_the_start():
         if i == 2:
             optimizer.start_averaging()
             iterates = []
-        p.grad = torch.full_like(p, i - 2.0)
+        p.grad = torch.full_like(p, i - 2.5)
         step(optimizer, 0.5)
         if i >= 2:
             iterates.append(p.detach().clone())
