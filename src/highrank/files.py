@@ -41,7 +41,7 @@ def replacing(path: Path) -> Iterator[Path]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
-        with open(temporary, "rb") as file:
+        with open(temporary, "r+b") as file:  # Windows syncs only what is open for writing
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
@@ -72,8 +72,11 @@ def write_with(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` make the file under a temporary name with the same ending (matplotlib chooses a format by it)."""
     with replacing(path) as temporary:
         named = temporary.with_suffix(path.suffix)
-        write(named)
-        os.replace(named, temporary)
+        try:
+            write(named)
+            os.replace(named, temporary)
+        finally:
+            named.unlink(missing_ok=True)
 
 
 def written(*files: Path | tuple[Path, str]) -> str:

@@ -1,3 +1,7 @@
+import dataclasses
+import sys
+import types
+
 import numpy as np
 import pytest
 import torch
@@ -6,7 +10,7 @@ from highrank.data import corpus as corpora_module
 from highrank.data.batches import columns, random_windows, rotate, window_length
 from highrank.data.catalog import PENN, WIKITEXT_2
 from highrank.data.corpus import EOS, check_counts, load_corpus, read_corpus
-from highrank.data.pydoc import MIN_COUNT, UNK, pydoc_corpus
+from highrank.data.pydoc import UNK, pydoc_corpus
 from highrank.errors import UserError
 
 
@@ -33,8 +37,14 @@ def test_an_empty_line_is_one_eos_and_the_last_line_end_starts_none(tmp_path):
     assert words["test"] == ["b", EOS]
 
 
+def test_the_mark_that_some_editors_put_first_is_no_text(tmp_path):
+    folder = write(tmp_path / "c", train=b"\xef\xbb\xbfa b\n", valid="a\n", test="b\n")
+    assert read_corpus(folder).words == ["a", "b", EOS]
+    assert read_corpus(folder, level="char").words == ["a", " ", "b", EOS]
+
+
 def test_characters(tmp_path):
-    corpus = read_corpus(write(tmp_path / "c", train="ab a\n"), level="char")
+    corpus = read_corpus(write(tmp_path / "c", train="ab a\r\n"), level="char")
     assert [corpus.words[i] for i in corpus.splits["train"]] == ["a", "b", " ", "a", EOS]
 
 
@@ -45,10 +55,24 @@ def test_ids_are_cached_by_content(tmp_path, monkeypatch):
     again = read_corpus(folder)
     assert again.words == first.words
     assert all(torch.equal(again.splits[s], first.splits[s]) for s in first.splits)
+    assert again.splits["train"].dtype == torch.int64
     monkeypatch.undo()
     write(folder, train="z z\n")
     assert read_corpus(folder).words[0] == "z"
     assert sorted(p.name for p in folder.iterdir()) == ["test.txt", "train.txt", "valid.txt"]
+
+
+def test_where_nothing_can_be_cached_the_text_is_read_again(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert read_corpus(write(tmp_path / "c")).words[0] == "b"
+
+
+def test_fingerprints_tell_texts_and_levels_apart(tmp_path):
+    texts = {"a": {}, "b": {"train": "b a\n", "valid": "c b\na d\n"}}  # the same lines, cut elsewhere
+    folders = [write(tmp_path / name, **text) for name, text in texts.items()]
+    prints = {read_corpus(folder, level).fingerprint for folder in folders for level in ("word", "char")}
+    assert len(prints) == 4
 
 
 def test_a_damaged_cache_is_ignored(tmp_path):
@@ -64,9 +88,11 @@ def test_a_damaged_cache_is_ignored(tmp_path):
     [
         (lambda f: (f / "valid.txt").unlink(), "valid.txt is missing"),
         (lambda f: (f / "test.txt").write_text(" \n"), "test.txt is empty"),
+        (lambda f: (f / "valid.txt").write_bytes(b"\xef\xbb\xbf"), "valid.txt is empty"),
+        (lambda f: (f / "test.txt").write_text("\u00a0\n", encoding="utf-8"), "test.txt is empty"),
         (lambda f: (f / "train.txt").write_bytes(b"caf\xe9 a\n"), r"train.txt is not UTF-8 text \(byte 3 is 0xe9\)"),
     ],
-    ids=["missing", "empty", "latin-1"],
+    ids=["missing", "empty", "mark", "blank", "latin-1"],
 )
 def test_wrong_files_get_one_sentence(tmp_path, change, message):
     folder = write(tmp_path / "c")
@@ -90,6 +116,46 @@ def test_a_corpus_is_found_by_option_then_variable_then_cache(tmp_path, monkeypa
     assert corpora_module.find_folder("penn", other) == other  # the option wins, and may be the folder itself
 
 
+def test_the_cache_is_in_the_users_cache_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "here"))
+    assert corpora_module.cache_folder() == tmp_path / "here" / "highrank"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert corpora_module.cache_folder() == tmp_path / ".cache" / "highrank"
+
+
+def test_a_folder_of_the_corpuss_name_comes_before_the_folder_itself(tmp_path):
+    write(tmp_path)
+    write(tmp_path / "penn")
+    assert corpora_module.find_folder("penn", tmp_path) == tmp_path / "penn"
+
+
+def test_any_folder_is_a_corpus_and_known_by_its_whole_path(tmp_path, monkeypatch):
+    """A run remembers the name, and finds the text again from anywhere."""
+    folder = write(tmp_path / "mine")
+    monkeypatch.chdir(tmp_path)
+    assert load_corpus("mine").name == str(folder)
+    assert load_corpus(str(folder), level="char").level == "char"
+    monkeypatch.chdir("/")
+    assert load_corpus("mine", tmp_path).name == str(folder)
+
+
+def test_published_counts_are_of_words(tmp_path):
+    write(tmp_path / "penn")
+    corpus = load_corpus("penn", tmp_path, "char")
+    assert (corpus.name, corpus.level) == ("penn", "char")
+    with pytest.raises(UserError, match="pydoc comes at word level only: leave data"):
+        load_corpus("pydoc", level="char")
+
+
+def test_another_vocabulary_is_told(tmp_path):
+    info = dataclasses.replace(PENN, tokens={"train": 6}, vocabulary=7)
+    with pytest.raises(
+        UserError, match="penn has a vocabulary of 6 words instead of 7: a file is from another version"
+    ):
+        check_counts(read_corpus(write(tmp_path / "c")), info)
+
+
 def test_unknown_corpus():
     with pytest.raises(UserError, match='called "pen"; did you mean "penn"'):
         load_corpus("pen")
@@ -109,8 +175,19 @@ def test_the_embedded_corpus():
     assert len(corpus.splits["train"]) > 50_000
     assert min(len(corpus.splits[s]) for s in ("valid", "test")) > 3_000
     everything = torch.cat(list(corpus.splits.values()))
-    assert everything.bincount().min() >= MIN_COUNT
+    assert everything.bincount().min() == 3  # rarer words are <unk>
     assert pydoc_corpus().fingerprint == corpus.fingerprint
+
+
+def test_how_the_embedded_text_is_read(monkeypatch):
+    topics = {f"topic {i}": "The cat, the Cat\n\n>>> f(10) == 'a_b'\n" for i in range(10)}
+    topics["topic 7"] += "once twice twice thrice thrice thrice\n"  # the longest topic comes first
+    monkeypatch.setitem(sys.modules, "pydoc_data.topics", types.SimpleNamespace(topics=topics))
+    corpus = pydoc_corpus()
+    read = {split: " ".join(corpus.words[i] for i in ids) for split, ids in corpus.splits.items()}
+    topic = f"the cat , the cat {EOS} >>> f ( 10 ) == ' a_b ' {EOS}"
+    first = f"{topic} {UNK} {UNK} {UNK} thrice thrice thrice {EOS}"
+    assert read == {"train": " ".join([first] + [topic] * 7), "valid": topic, "test": topic}
 
 
 def test_columns():
@@ -131,6 +208,20 @@ def test_windows_cover_the_stream_once():
     assert torch.equal(torch.cat([w.targets for w in windows]), stream[1:])
     assert torch.equal(torch.cat([w.words for w in windows]), stream[:-1])
     assert len({len(w.words) for w in windows}) > 3
+    assert all(torch.equal(w.words, stream[w.start : w.start + len(w.words)]) for w in windows)
+
+
+def test_a_last_window_of_one_word_counts_too():
+    stream = columns(torch.arange(4), 2)
+    (window,) = random_windows(stream, np.random.default_rng(0), bptt=20, max_over_bptt=10)
+    assert (window.words.tolist(), window.targets.tolist()) == ([[0, 2]], [[1, 3]])
+
+
+def test_the_rest_of_an_epoch():
+    stream = columns(torch.arange(1000), 4)
+    windows = list(random_windows(stream, np.random.default_rng(0), bptt=20, max_over_bptt=10, start=100))
+    assert windows[0].start == 100
+    assert torch.equal(torch.cat([w.words for w in windows]), stream[100:-1])
 
 
 def test_window_lengths_follow_the_papers_distribution():
@@ -140,3 +231,24 @@ def test_window_lengths_follow_the_papers_distribution():
     assert abs(lengths[lengths > 50].mean() - 69.5) < 0.2  # int() cuts half a token off N(70, 5)
     assert lengths.min() >= 5
     assert max(window_length(rng, 10, 2) for _ in range(500)) == 12
+
+
+def test_no_window_is_shorter_than_five_words():
+    """Half of a short bptt would leave windows of one word or none."""
+    rng = np.random.default_rng(0)
+    lengths = [window_length(rng, bptt=8, max_over_bptt=20) for _ in range(2000)]
+    assert min(lengths) == 5
+    assert lengths.count(5) > 400  # the short ones are lengthened, not drawn again
+
+
+@pytest.mark.parametrize("multiple", [4, 5, 16, 200])
+def test_lengths_are_rounded_to_the_nearest_multiple(multiple):
+    """Which keeps their mean, and so the learning rate that is scaled by them; never to nothing."""
+    seeds = range(300)
+    exact = np.array([window_length(np.random.default_rng(s), 70, 20) for s in seeds])
+    rounded = np.array([window_length(np.random.default_rng(s), 70, 20, multiple) for s in seeds])
+    assert (rounded % multiple == 0).all()
+    assert (rounded > 0).all()
+    assert (np.abs(rounded - exact)[rounded > multiple] <= multiple / 2).all()
+    if multiple < 10:
+        assert abs(rounded.mean() - exact.mean()) < 0.3

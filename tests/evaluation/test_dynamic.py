@@ -98,6 +98,18 @@ def test_repetition_is_learnt():
     assert dynamic_evaluate(model, ids, statistics, SETTINGS).nll < evaluate(model, ids).nll - 0.5
 
 
+def test_a_cache_that_cannot_be_used_costs_nothing_but_time(tmp_path):
+    model, train, file = make("mos"), torch.randint(V, (203,)), tmp_path / "model.safetensors"
+    file.write_bytes(b"weights")
+    (tmp_path / "nowhere").write_text("a file")
+    expected = cached_statistics(model, file, train, SETTINGS, tmp_path / "nowhere")
+    for _ in range(2):
+        for a, b in zip(expected, cached_statistics(model, file, train, SETTINGS, tmp_path), strict=True):
+            assert torch.equal(a, b)
+        (stored,) = (tmp_path / "dynamic").iterdir()
+        stored.write_bytes(stored.read_bytes()[:50])  # damaged, the second time
+
+
 def test_statistics_are_cached_by_content(tmp_path, monkeypatch):
     model, train = make("mos"), torch.randint(V, (203,))
     file = tmp_path / "model.safetensors"

@@ -41,7 +41,9 @@ def test_any_float_dtype(name, dtype):
     g, targets = torch.randn(7, width, dtype=dtype, requires_grad=True), torch.randint(V, (7,))
     nll = head.nll(g, targets)
     nll.mean().backward()
-    assert nll.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    log_p = head.log_prob(g)
+    assert nll.dtype == log_p.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    torch.testing.assert_close(log_p.exp().sum(-1), torch.ones(7, dtype=log_p.dtype))  # whatever the products run in
     assert g.grad.dtype == dtype
     assert all(torch.isfinite(p.grad).all() for p in head.parameters())
 
@@ -86,6 +88,14 @@ def test_bias_is_optional(name):
     assert make(name)[0].bias.shape == (V,)
 
 
+@pytest.mark.parametrize("name", HEADS)
+def test_heads_begin_as_in_the_released_code(name):
+    head, _ = make(name)
+    assert not head.bias.any()
+    assert -0.1 <= head.weight.min() < -0.09
+    assert 0.09 < head.weight.max() <= 0.1
+
+
 @pytest.mark.parametrize("name", ["moc", "mos"])
 def test_components(name):
     head, width = make(name)
@@ -99,15 +109,20 @@ def test_components(name):
 
 
 def test_mos_mixes_probabilities_and_moc_contexts():
-    mos, _ = make("mos")
-    moc, _ = make("moc")
+    """Sections 2.4 and 2.5 from the parameters alone, to the last digits of float64."""
+    mos, moc = make("mos")[0].double(), make("moc")[0].double()
+    mos.bias.data.normal_()
     moc.load_state_dict(mos.state_dict())
-    g = torch.randn(8, IN)
-    pi, h = mos.components(g)
+    g, prior, latent = torch.randn(8, IN).double(), mos.mixture.prior, mos.mixture.latent
+    pi = torch.softmax(g @ prior.weight.T, -1)
+    h = torch.tanh(g @ latent.weight.T + latent.bias).view(8, K, D)
+    for mine, theirs in zip(mos.components(g), (pi, h), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=0)
     mixed = (pi[..., None] * torch.softmax(h @ mos.weight.T + mos.bias, -1)).sum(1)
-    torch.testing.assert_close(mos.log_prob(g).exp(), mixed)
+    torch.testing.assert_close(mos.log_prob(g), mixed.log(), rtol=1e-12, atol=0)
     context = (pi[..., None] * h).sum(1)
-    torch.testing.assert_close(moc.log_prob(g), torch.log_softmax(context @ moc.weight.T + moc.bias, -1))
+    expected = torch.log_softmax(context @ moc.weight.T + moc.bias, -1)
+    torch.testing.assert_close(moc.log_prob(g), expected, rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("name", ["moc", "mos"])
@@ -141,8 +156,13 @@ def test_rank_is_the_point():
 def test_mistakes_are_named():
     with pytest.raises(ValueError, match="in_features = 6 as its last size"):
         make("softmax")[0].nll(torch.randn(4, 12), torch.zeros(4, dtype=torch.long))
-    with pytest.raises(ValueError, match="leading shape"):
-        make("mos")[0].nll(torch.randn(4, IN), torch.zeros(5, dtype=torch.long))
+    for g, targets in (((4, IN), (5,)), ((3, 4, IN), (4, 3)), ((3, 4, IN), (12,))):
+        with pytest.raises(ValueError, match="leading shape"):
+            make("mos")[0].nll(torch.randn(g), torch.zeros(targets, dtype=torch.long))
+    for name in HEADS:
+        head, width = make(name, impl="chunky")
+        with pytest.raises(ValueError, match="unknown impl 'chunky'"):
+            head.nll(torch.randn(4, width), torch.zeros(4, dtype=torch.long))
 
 
 SIZES = {"in_features": IN, "embed_dim": D, "vocab_size": V, "n_components": K}

@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import nn
 
+from highrank import MoCHead, MoSHead, SoftmaxHead
 from highrank.models import AWDLSTM, LanguageModel
 from highrank.models.awd_lstm import WeightDropLSTM
 from highrank.recipes import RECIPES
@@ -60,6 +61,51 @@ def test_each_dropout_acts_in_training_only(name):
     assert torch.equal(forward(), forward())
 
 
+def test_hidden_dropout_is_between_layers():
+    model, words = AWDLSTM(V, 6, (8,), dropout_hidden=0.5), torch.randint(V, (7, 3))
+    assert torch.equal(*(model(words, model.initial_state(3)).g for _ in range(2)))  # one layer: nothing between
+
+
+@pytest.mark.parametrize(("name", "layer"), [("dropout_input", 0), ("dropout_hidden", 1)])
+def test_dropout_is_variational(name, layer):
+    """One mask for all time steps, another for every column."""
+    model, seen = AWDLSTM(V, 16, (16, 5), **{name: 0.5}), []
+    model.layers[layer].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0] == 0))
+    model(torch.randint(V, (7, 3)), model.initial_state(3))
+    (dropped,) = seen
+    assert torch.equal(dropped, dropped[:1].expand_as(dropped))
+    assert not torch.equal(dropped[0, 0], dropped[0, 1])
+
+
+def test_a_dropped_word_is_dropped_everywhere():
+    model = AWDLSTM(V, 6, (8,), dropout_words=0.5)
+    seen = set()
+    for _ in range(20):
+        g = model(torch.full((5, 4), 3), model.initial_state(4)).g
+        assert torch.equal(g, g[:, :1].expand_as(g))
+        seen.add(g.sum().item())
+    assert len(seen) == 2  # with the word, or without it
+
+
+def test_output_dropout_leaves_the_raw_states_alone():
+    model, words = AWDLSTM(V, 6, (8, 5), dropout_output=0.5), torch.randint(V, (7, 3))
+    g, raw, _ = model(words, model.initial_state(3))
+    dropped = g == 0
+    assert dropped.any()
+    assert torch.equal(dropped, dropped[:1].expand_as(dropped))  # the same features at every time step
+    torch.testing.assert_close(g[~dropped], 2 * raw[~dropped])
+    assert torch.equal(raw, model.eval()(words, model.initial_state(3)).g)
+
+
+def test_models_begin_as_in_the_released_code():
+    model = AWDLSTM(V, 6, (16,))
+    assert -0.1 <= model.embedding.min() < -0.09
+    assert 0.09 < model.embedding.max() <= 0.1
+    for name, p in model.layers[0].named_parameters():
+        assert -0.25 <= p.min() < -0.2, name  # torch's own: 1 / sqrt(16)
+        assert 0.2 < p.max() <= 0.25, name
+
+
 def test_state_is_passed_in_and_returned():
     model = AWDLSTM(V, 6, (8, 5)).eval()
     words = torch.randint(V, (9, 3))
@@ -67,6 +113,9 @@ def test_state_is_passed_in_and_returned():
     first = model(words[:4], model.initial_state(3))
     second = model(words[4:], first.state)
     torch.testing.assert_close(torch.cat([first.g, second.g]), whole)
+    h, c = model.initial_state(3)[0]
+    h.fill_(1.0)
+    assert not c.any()  # each may be written to
 
 
 @pytest.mark.parametrize(
@@ -101,6 +150,18 @@ def test_language_model_scores_what_it_predicts(head):
     nll = model(words, targets, model.initial_state(3)).nll
     log_p, _ = model.log_prob(words, model.initial_state(3))
     torch.testing.assert_close(nll, -log_p.gather(-1, targets[..., None])[..., 0])
+    assert type(model.head) is {"softmax": SoftmaxHead, "moc": MoCHead, "mos": MoSHead}[head]
+    first, state = model.log_prob(words[:4], model.initial_state(3))
+    torch.testing.assert_close(torch.cat([first, model.log_prob(words[4:], state)[0]]), log_p)
+
+
+def test_every_dropout_gets_where_it_belongs():
+    names = ("dropout_words", "dropout_input", "dropout_hidden", "dropout_output")
+    shares = {name: 0.1 * i for i, name in enumerate((*names, "dropout_latent", "weight_drop"), start=1)}
+    model = LanguageModel(V, head="mos", embed_dim=6, hidden_sizes=(8, 5), n_components=3, **shares)
+    assert all(getattr(model.backbone, name) == shares[name] for name in names)
+    assert model.head.mixture.dropout == shares["dropout_latent"]
+    assert [layer.weight_drop for layer in model.backbone.layers] == [shares["weight_drop"]] * 2
 
 
 def test_tying():
@@ -110,3 +171,20 @@ def test_tying():
     assert untied.n_parameters() == tied.n_parameters() + V * 6
     with pytest.raises(ValueError, match="last hidden size"):
         LanguageModel(V, head="softmax", embed_dim=6, hidden_sizes=(8, 5))
+    LanguageModel(V, head="softmax", embed_dim=6, hidden_sizes=(8, 5), tied=False)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"dropout_input": 1.0}, "dropout_input must be at least 0 and below 1, got 1.0"),
+        ({"weight_drop": -0.1}, "weight_drop must be at least 0"),
+        ({"dropout_latent": 1.0}, "dropout must be at least 0 and below 1"),
+        ({"hidden_sizes": (8, 0)}, r"hidden_sizes\[1\] must be at least 1, got 0"),
+        ({"hidden_sizes": ()}, "layers must be at least 1"),
+        ({"head": "mixture"}, "unknown head 'mixture': choose softmax, moc or mos"),
+    ],
+)
+def test_impossible_models_are_named(change, message):
+    with pytest.raises(ValueError, match=message):
+        LanguageModel(V, **{"head": "mos", "embed_dim": 6, "hidden_sizes": (8, 5), "n_components": 3} | change)

@@ -194,6 +194,26 @@ def test_only_what_needs_a_gradient_gets_one():
         assert not mos_nll(h, log_pi, w, b, targets).requires_grad
 
 
+def test_evaluation_computes_no_gradients(monkeypatch):
+    """They are two of the three matrix products."""
+    inputs, targets = make(RAGGED)
+    inputs = [x.requires_grad_() for x in inputs]
+    expected, products, original = mos_nll(*inputs, targets), [], chunked._matmul
+    monkeypatch.setattr(chunked, "_matmul", lambda *a: products.append(1) or original(*a))
+    with torch.no_grad():
+        assert torch.equal(mos_nll(*inputs, targets), expected)
+    assert len(products) == 1
+
+
+def test_a_target_that_is_no_word_is_an_error():
+    inputs, targets = make(RAGGED)
+    for wrong in (-100, -1, 101):
+        targets[3] = wrong
+        for impl in ("reference", "chunked"):
+            with pytest.raises(RuntimeError, match=f"index {wrong} is out of bounds"):
+                mos_nll(*inputs, targets, impl=impl)
+
+
 def test_autocast_keeps_weight_gradients_in_float32():
     inputs, targets = make(RAGGED, torch.float32)
     leaves = [x.clone().requires_grad_() for x in inputs]

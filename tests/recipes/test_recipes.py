@@ -82,6 +82,8 @@ def test_override():
         ("model.dropout_input=1.5", "must be at least 0 and below 1"),
         ("model.n_components=0", "model.n_components must be positive"),
         ("train.lr=nan", "train.lr must be positive, got nan"),
+        ("train.max_epochs=0", "train.max_epochs must be positive, got 0"),
+        ("train.finetune_max_epochs=0", "train.finetune_max_epochs must be positive, got 0"),
         ("train.micro_batch_size=5", "must be a multiple of train.micro_batch_size"),
         ("model.head=softmax", "a tied softmax head needs its last hidden size"),
         ("train.averaging=two-tail", 'train.averaging cannot be "two-tail"; did you mean "two-tailed"'),

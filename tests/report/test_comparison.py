@@ -78,6 +78,10 @@ def test_every_number_stands_on_its_own_side():
     assert "| two | `guess` 0.70, `other` 0.20 | 0.08, rank 7 |" in lines[start:end]
     html = page(by_hand())
     assert "<td>1 to 9<td class=n>40<td class=n>5.125<td class=n>5.375<td class=n>+0.2500 ± 0.0500" in html
+    cards = re.findall("<div class='card side ([ab])'><div class=name>(.*?)</div>.*?<div class=big>(.*?)</div>", html)
+    assert cards == [("a", "one", "115.58"), ("b", "two", "109.95")]
+    for key, name in (("ahead", "one"), ("behind", "two")):
+        assert f"<h2 id={key}>Where {name} is furthest ahead</h2>" in html
     first, second = re.findall("<article.*?</article>", html, flags=re.S)
     assert "<span class='gain a'>+2.00 nats</span><span class=soft>one is ahead; token 1,234" in first
     assert "<span class='gain b'>-2.00 nats</span><span class=soft>two is ahead; token 77" in second
@@ -106,6 +110,9 @@ def test_intervals_are_two_standard_errors_each_way():
     x = [round(6 + 208 * (value - low) / (high - low), 1) for value in (0, 0, 0.15, 0.35, 0.25)]
     assert numbers == x
     assert "var(--a)" in svg
+    (below,) = re.findall("<td>10 to 99.*?<svg.*?>(.*?)</svg>", page(by_hand()))
+    assert "var(--a)" not in below
+    assert "var(--b)" in below
     import matplotlib
 
     matplotlib.use("Agg")
@@ -117,6 +124,37 @@ def test_intervals_are_two_standard_errors_each_way():
     assert [float(x) for x in reach.get_segments()[0][:, 0]] == pytest.approx([0.15, 0.35])
     assert [(bar.get_color(), bar.get_marker()) for bar in (up, down)] == [AHEAD, BEHIND]
     plt.close(figure)
+
+
+@pytest.mark.parametrize(("gain", "zero"), [(0.25, 6.0), (-0.25, 214.0), (0.0, 6.0)])
+def test_zero_is_always_on_the_scale(gain, zero):
+    made = by_hand(by_frequency=[Group("1 to 9", 40, 5.0, 5.0, gain, None)])
+    (svg,) = re.findall("<td>1 to 9.*?<svg.*?>(.*?)</svg>", page(made))
+    assert float(re.findall(r"x1=([\d.]+)", svg)[0]) == zero
+
+
+def test_a_run_that_is_nowhere_ahead():
+    assert page(by_hand()).count("Nowhere.") == 0
+    assert page(by_hand(a_ahead=[])).count("Nowhere.") == 1
+
+
+@pytest.mark.parametrize("share", [0.75, None])
+@pytest.mark.parametrize("count", [3, 4])
+def test_components_are_listed_by_weight(share, count):
+    """With their share of the word that came where there is one: MoC's components give none."""
+    words = [Candidate("came", 0.6), Candidate("other", 0.3)]
+    parts = [Component(7 - k, 0.4 - k / 10, 0.6, share, words) for k in range(count)]
+    step = by_hand().a_ahead[0]
+    html = page(
+        by_hand(a_ahead=[dataclasses.replace(step, a=dataclasses.replace(step.a, components=parts))], b_ahead=[])
+    )
+    more = ", …" if count > 3 else ""
+    assert f"<summary>Components by weight: 7 (0.40), 6 (0.30), 5 (0.20){more}</summary>" in html
+    assert ("<th class=n>share" in html) == (share is not None)
+    assert ("<td>7<td class=n>0.40<td class=n>0.75<td>" in html) == (share is not None)
+    assert ("what it would say alone" in html) == (share is None)
+    assert "<b>came</b> <span class=soft>0.60" in html
+    assert "<b>other</b>" not in html
 
 
 def test_previous_words_are_the_extremes_of_both_ends():
@@ -202,11 +240,15 @@ def test_the_papers_cases_are_shown_or_said_to_be_missing():
         assert "MoC said billion 0.39, million 0.36" in text
         assert len(re.findall("not in this text|Not found in this text", text)) == 5
         assert "geometric mean" not in text  # no MoC here
+    assert '<a href="#paper">' in page(found)
+    assert "MoS said million 0.38, <b>tons 0.24</b>, billion 0.09" in page(found)
 
 
 def test_characters_can_be_seen(tmp_path):
     found = comparison(level="char", text=[*"ab c b", EOS] * 60)
     assert "␣" in page(found)
+    for step in (*found.a_ahead, *found.b_ahead):
+        assert "".join(step.context) in Page(page(found)).text  # no spaces between letters
     write(found, tmp_path, {})
 
 

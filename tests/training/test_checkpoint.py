@@ -47,6 +47,15 @@ def test_everything_comes_back(tmp_path, averages):
         assert all(torch.equal(found.short.weights[name], saved.short.weights[name]) for name in "ab")
 
 
+def test_what_an_export_leaves_out_and_a_gpu_adds(tmp_path):
+    saved = make(micro_batches=0)
+    saved.cuda_rng = torch.arange(3, dtype=torch.uint8)
+    save(tmp_path, saved)
+    found = load(tmp_path)
+    assert found.hidden == []
+    assert torch.equal(found.cuda_rng, saved.cuda_rng)
+
+
 def test_what_is_ours_and_old_goes_and_nothing_else(tmp_path):
     save(tmp_path, make(step=3))
     for name in (

@@ -131,3 +131,16 @@ def test_a_run_whose_data_folder_is_not_here_looks_where_any_other_would(run, to
         run_corpus(run.folder, None)
     run_corpus(run.folder, tmp_path / "told")
     assert asked == [None, tmp_path, tmp_path / "told"]
+
+
+def test_half_an_import_is_no_run(run, tmp_path, monkeypatch):
+    """Resuming it would quietly train from scratch."""
+    export_run(run, tmp_path / "export", torch.float16, 10**6, averages_only=True)
+    copy = Run(tmp_path / "copy")
+    with monkeypatch.context() as full:
+        full.setattr(Run, "save_model", lambda *_: (_ for _ in ()).throw(UserError("the disk is full")))
+        with pytest.raises(UserError, match="the disk is full"):
+            import_run(tmp_path / "export", copy)
+    assert not copy.exists()
+    import_run(tmp_path / "export", copy)
+    assert copy.exists()

@@ -119,6 +119,20 @@ def test_the_learning_rate_is_scaled_by_the_windows_length(toy_corpus, tmp_path)
     assert rates == [5.0 * len(w.words) / 10 for w in windows]
 
 
+@pytest.mark.parametrize(("finetune_lr", "expected"), [(2.0, 2.0), (None, 5.0)])
+def test_finetuning_has_a_learning_rate_of_its_own_where_the_recipe_gives_one(
+    toy_corpus, tmp_path, finetune_lr, expected
+):
+    training = Training(changed(finetune_lr=finetune_lr), toy_corpus, Run(tmp_path), CPU)
+    rates = []
+    training.optimizer.step = lambda lr, *_: rates.append(lr.item())
+    windows = [w for _, w in zip(range(2), training.windows(), strict=False)]
+    for training.progress.stage, window in enumerate(windows):
+        training.train_window(window)
+    first, second = (len(w.words) / 10 for w in windows)
+    assert rates == pytest.approx([5.0 * first, expected * second])
+
+
 def test_a_step_penalises_dropped_states_by_alpha_and_the_raw_ones_steps_by_beta(toy_corpus, tmp_path, monkeypatch):
     recipe = override(TOY, ["model.dropout_output=0.5", "train.alpha=2", "train.beta=3"])
     training = Training(recipe, toy_corpus, Run(tmp_path), CPU)
@@ -183,6 +197,14 @@ def test_averaging_starts_by_the_rule_and_finetuning_follows(toy_corpus, tmp_pat
     assert messages[1] == "stage 0 is over: finetuning from the weights of epoch 7"
     assert checkpoints.load_progress(run.folder).finished
     assert checkpoints.load_progress(run.folder).best_epoch == 11
+
+
+def test_a_stage_that_ends_by_its_epochs_does_not_blame_validation(toy_corpus, tmp_path):
+    messages, listener = [], Listener()
+    listener.message = messages.append
+    recipe = changed(max_epochs=1, finetunes=1, finetune_max_epochs=1)
+    train(recipe, toy_corpus, Run(tmp_path / "run"), CPU, listener=listener)
+    assert messages == ["stage 0 is over: finetuning from the weights of epoch 1"]
 
 
 def test_finetuning_starts_from_the_best_weights(toy_corpus, tmp_path, monkeypatch):

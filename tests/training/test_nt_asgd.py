@@ -46,11 +46,20 @@ def test_the_average_is_the_mean_of_all_iterates_since_the_start():
         if i == 2:
             optimizer.start_averaging()
             iterates = []
-        p.grad = torch.full_like(p, i - 2.0)
+        p.grad = torch.full_like(p, i - 2.5)
         step(optimizer, 0.5)
         if i >= 2:
             iterates.append(p.detach().clone())
     torch.testing.assert_close(optimizer.averages[0], torch.stack(iterates).mean(0))
+
+
+def test_before_the_first_update_the_average_is_the_weights_themselves():
+    p, optimizer = make()
+    start = p.detach().clone()
+    optimizer.start_averaging()
+    p.grad = torch.full_like(p, torch.nan)
+    step(optimizer, 0.5, apply=False)
+    assert optimizer.evaluate(lambda: p.detach().clone()).equal(start)
 
 
 def test_every_window_uses_its_own_rate():
@@ -88,5 +97,6 @@ def test_the_non_monotone_rule():
     assert not is_worse(9.0, history[:2], 2)  # too early to say
     assert is_worse(4.5, history[:3], 1)  # above the best of all but the last, 4.0
     assert not is_worse(3.9, history[:3], 1)  # below it, though above the very best
+    assert not is_worse(4.0, history[:3], 1)  # as good is not worse
     assert is_worse(3.1, history, 2)
     assert not is_worse(2.9, history, 2)

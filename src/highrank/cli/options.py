@@ -106,7 +106,7 @@ def parse_bytes(text: str) -> int:
     units = {"kb": 10**3, "mb": 10**6, "gb": 10**9}
     try:
         size = int(float(text[:-2]) * units[text[-2:].lower()])
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, OverflowError):
         size = 0
     if size < 10**5:
         raise UserError(f'"{text}" is not a size of at least 100kB: write for example 15MB.')

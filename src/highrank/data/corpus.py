@@ -148,24 +148,24 @@ def _tokens(text: str, level: Level) -> Iterator[str]:
 
 def _read_bytes(path: Path) -> bytes:
     try:
-        data = path.read_bytes()
+        return path.read_bytes()
     except FileNotFoundError:
         raise UserError(f"{path} is missing: a corpus folder needs train.txt, valid.txt and test.txt.") from None
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}.") from error
-    if not data.strip():
-        raise UserError(f"{path} is empty: get the file again.")
-    return data
 
 
 def _decode(data: bytes, path: Path) -> str:
     try:
-        return data.decode("utf-8").replace("\r\n", "\n")
+        text = data.decode("utf-8").removeprefix("\ufeff").replace("\r\n", "\n")  # a mark of some editors
     except UnicodeDecodeError as error:
         raise UserError(
             f"{path} is not UTF-8 text (byte {error.start} is {data[error.start]:#04x}): convert it, or get the "
             "word-level text rather than a compressed or binary file."
         ) from None
+    if not text.strip():
+        raise UserError(f"{path} is empty: get the file again.")
+    return text
 
 
 # The cache: ids as safetensors and the vocabulary as JSON in the user's cache folder, so that nothing appears in the

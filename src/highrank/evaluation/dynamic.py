@@ -12,6 +12,7 @@ is a fair perplexity of a model that adapts. The model handed in is never change
 Shapes: a segment is (5, 1) words with the paper's settings; statistics batches are (5, 100).
 """
 
+import contextlib
 import copy
 import hashlib
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ import torch
 from torch import Tensor
 
 from highrank.data.batches import columns
+from highrank.errors import UserError
 from highrank.evaluation.perplexity import Evaluation, OnProgress
 from highrank.files import read_tensors, write_tensors
 from highrank.models.language_model import LanguageModel
@@ -151,9 +153,10 @@ def cached_statistics(
     file = cache / "dynamic" / f"{digest.hexdigest()[:16]}.safetensors"
     names = [name for name, _ in model.named_parameters()]
     device = next(model.parameters()).device
-    if file.exists():
+    with contextlib.suppress(UserError, KeyError):  # absent or damaged: they are computed again
         stored = read_tensors(file, "cached statistics")
         return [stored[name].to(device) for name in names]
     statistics = gradient_statistics(model, ids, settings, on_progress)
-    write_tensors(file, {name: r.cpu() for name, r in zip(names, statistics, strict=True)})
+    with contextlib.suppress(UserError):  # nowhere to keep them: that must not cost what was just computed
+        write_tensors(file, {name: r.cpu() for name, r in zip(names, statistics, strict=True)})
     return statistics

@@ -8,7 +8,13 @@ Shapes: g (..., in_features), pi (..., K), h (..., K, D).
 import torch
 from torch import Tensor, nn
 
-from highrank.heads.output_embedding import check_sizes, in_weight_dtype, output_bias, output_embedding
+from highrank.heads.output_embedding import (
+    check_dropouts,
+    check_sizes,
+    in_weight_dtype,
+    output_bias,
+    output_embedding,
+)
 from highrank.ops.dropout import variational_dropout
 from highrank.ops.linear import aligned_linear
 from highrank.ops.mos_nll import Impl
@@ -30,8 +36,7 @@ class MixtureComponents(nn.Module):
     def __init__(self, in_features: int, embed_dim: int, n_components: int, dropout: float) -> None:
         super().__init__()
         check_sizes(in_features=in_features, embed_dim=embed_dim, n_components=n_components)
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}")
+        check_dropouts(dropout=dropout)
         self.embed_dim, self.n_components, self.dropout = embed_dim, n_components, dropout
         self.prior = nn.Linear(in_features, n_components, bias=False)
         self.latent = AlignedLinear(in_features, n_components * embed_dim)

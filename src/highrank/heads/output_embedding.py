@@ -13,6 +13,13 @@ def check_sizes(**sizes: int) -> None:
             raise ValueError(f"{name} must be at least 1, got {size}")
 
 
+def check_dropouts(**shares: float) -> None:
+    """Refuse to drop everything: what is kept would be scaled up by infinity."""
+    for name, share in shares.items():
+        if not 0 <= share < 1:
+            raise ValueError(f"{name} must be at least 0 and below 1, got {share}")
+
+
 def output_embedding(vocab_size: int, embed_dim: int, weight: nn.Parameter | None) -> nn.Parameter:
     """The given (V, D) parameter, to tie, or a new one."""
     if weight is None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from highrank.heads.output_embedding import INIT_RANGE
+from highrank.heads.output_embedding import INIT_RANGE, check_dropouts, check_sizes
 from highrank.ops.dropout import embedding_dropout, variational_dropout
 from highrank.ops.lstm import State, lstm
 
@@ -58,8 +58,12 @@ class AWDLSTM(nn.Module):
     ) -> None:
         super().__init__()
         self.hidden_sizes = tuple(hidden_sizes)
+        layers = {f"hidden_sizes[{i}]": size for i, size in enumerate(self.hidden_sizes)}
+        check_sizes(vocab_size=vocab_size, embed_dim=embed_dim, layers=len(layers), **layers)
         self.dropout_words, self.dropout_input = dropout_words, dropout_input
         self.dropout_hidden, self.dropout_output = dropout_hidden, dropout_output
+        names = ("dropout_words", "dropout_input", "dropout_hidden", "dropout_output")
+        check_dropouts(**{name: getattr(self, name) for name in names}, weight_drop=weight_drop)
         self.embedding = nn.Parameter(torch.empty(vocab_size, embed_dim).uniform_(-INIT_RANGE, INIT_RANGE))
         inputs = (embed_dim, *self.hidden_sizes[:-1])
         self.layers = nn.ModuleList(

@@ -51,7 +51,7 @@ class LanguageModel(nn.Module):
             weight_drop=weight_drop,
         )
         weight = self.backbone.embedding if tied else None
-        last = hidden_sizes[-1]
+        last = self.backbone.hidden_sizes[-1]
         self.head: SoftmaxHead | MoCHead | MoSHead
         if head == "softmax":
             if tied and last != embed_dim:

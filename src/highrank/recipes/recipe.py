@@ -166,7 +166,17 @@ def check(recipe: Recipe) -> None:
     positive = {"model.embed_dim": m.embed_dim, "model.n_components": m.n_components, "train.lr": t.lr}
     positive |= {
         f"train.{n}": getattr(t, n)
-        for n in ("batch_size", "bptt", "clip", "eval_batch_size", "nonmono", "patience", "window_multiple")
+        for n in (
+            "batch_size",
+            "bptt",
+            "clip",
+            "eval_batch_size",
+            "nonmono",
+            "patience",
+            "window_multiple",
+            "max_epochs",
+            "finetune_max_epochs",
+        )
     }
     for name in ("micro_batch_size", "finetune_lr"):
         if getattr(t, name) is not None:
@@ -180,9 +190,7 @@ def check(recipe: Recipe) -> None:
         "alpha",
         "beta",
         "max_over_bptt",
-        "max_epochs",
         "finetunes",
-        "finetune_max_epochs",
         "seed",
     ):
         if not getattr(t, key) >= 0:

@@ -64,13 +64,12 @@ def _section(table: Table, link: str) -> str:
 
 def _table(table: Table, link: str) -> str:
     grouped = any(column.paper for column in table.columns)
-    first = f"<th class=left{' rowspan=2' if grouped else ''}>{_text(table.label)}</th>"
+    tall = " rowspan=2" if grouped else ""
+    first = f"<th class=left{tall}>{_text(table.label)}</th>"
     for column in table.columns:
-        first += (
-            f"<th colspan=2>{_text(column.name)}</th>" if column.paper else f"<th rowspan=2>{_text(column.name)}</th>"
-        )
+        first += f"<th{' colspan=2' if column.paper else tall}>{_text(column.name)}</th>"
     if table.about_column:
-        first += f"<th class=left{' rowspan=2' if grouped else ''}>{_text(table.about_column)}</th>"
+        first += f"<th class=left{tall}>{_text(table.about_column)}</th>"
     second = "<tr>" + "<th>paper</th><th>ours</th>" * sum(c.paper for c in table.columns) + "</tr>" if grouped else ""
     lines = []
     for row in table.rows:

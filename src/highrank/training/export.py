@@ -92,13 +92,13 @@ def import_run(folder: Path, run: Run) -> Progress:
     model = build_model(source.recipe(), len(source.words()))
     copy_weights(model, best, folder)  # names and shapes must fit
 
-    for name in COPIED:
-        write_json(run.folder / name, read_json(folder / name, name))
     epochs = folder / EPOCHS  # earlier versions left the curve behind
     write_text(run.metrics_file, epochs.read_text(encoding="utf-8") if epochs.exists() else "")
     saved.progress.metrics_bytes = run.metrics_file.stat().st_size
     checkpoints.save(run.folder, saved)
     run.save_model(best, {"epoch": saved.progress.epoch, "imported": True})
+    for name in reversed(COPIED):  # run.json last: it makes the folder a run, and half of one would train from scratch
+        write_json(run.folder / name, read_json(folder / name, name))
     return saved.progress
 
 

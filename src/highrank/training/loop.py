@@ -170,10 +170,10 @@ class _Loop:
         }
         self.metrics.write(record, progress.step)
         self.listener.epoch_done(record)
-        if training.optimizer.averaging and not averaged:
-            self.listener.message("validation stopped improving: averaging the weights from now on")
         if progress.stage != stage:
             self.listener.message(f"stage {stage} is over: finetuning from the weights of epoch {progress.best_epoch}")
+        elif training.optimizer.averaging and not averaged:
+            self.listener.message("validation stopped improving: averaging the weights from now on")
         # Where epochs take seconds, writing hundreds of megabytes after each would cost a tenth of the time.
         if self.clock.save_due(EPOCH_CHECKPOINT_SECONDS):
             self._save()

@@ -17,6 +17,7 @@ class Metrics:
         try:
             self._file = open(path, "ab")  # noqa: SIM115 (open as long as the run)
             self._file.truncate(min(keep_bytes, path.stat().st_size))
+            self._file.seek(0, os.SEEK_END)  # truncating leaves the position where it was, and `size` tells it
         except OSError as error:
             raise UserError(f"cannot write {path}: {error.strerror or error}.") from error
         self._board = _tensorboard(folder / "tensorboard", step)

@@ -31,6 +31,8 @@ def mos_nll(
     `auto` takes the Triton kernels for half precision on an NVIDIA GPU, and slabs everywhere else. `slab_bytes` bounds
     the logits held at any moment; each implementation has its default. Under autocast the
     matrix products run in the autocast dtype; sums, logarithms and the gradients of `weight` and `bias` stay float32.
+    There is no index to ignore: give padding any word, and its loss the weight zero. What is no word is torch's
+    error, or NaN where the Triton kernels run.
 
     >>> h, log_pi = torch.randn(7, 3, 5), torch.randn(7, 3).log_softmax(-1)
     >>> mos_nll(h, log_pi, torch.randn(11, 5), None, torch.randint(11, (7,))).shape
@@ -40,6 +42,10 @@ def mos_nll(
         raise ValueError(f"unknown impl {impl!r}: choose one of {', '.join(get_args(Impl))}")
     _check_shapes(h, log_pi, weight, bias, targets)
     device, compute_dtype = h.device.type, autocast_dtype(h)
+    if not torch.is_grad_enabled():
+        # An autograd function is not told so: it would compute gradients that nobody asks for.
+        h, log_pi, weight = h.detach(), log_pi.detach(), weight.detach()
+        bias = None if bias is None else bias.detach()
     with torch.autocast(device, enabled=False):
         if impl == "triton" or (impl == "auto" and device == "cuda" and compute_dtype in HALF):
             if has_kernels(h.device):

@@ -1,0 +1,49 @@
+"""Small conversions that the verbs share."""
+
+import pytest
+import torch
+
+from highrank.cli.options import find_device, parse_bytes, parse_seconds, plain
+from highrank.errors import UserError
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("90s", 90), ("25m", 1500), ("1.5h", 5400), ("2H", 7200), ("0.5", 0.5)]
+)
+def test_seconds(text, seconds):
+    assert parse_seconds(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "h", "soon", "0", "-5m", "nan", "inf", "1e400s", "5d"])
+def test_what_is_no_time(text):
+    with pytest.raises(UserError, match=f'"{text}" is not a time: write for example 90s, 25m or 2h.'):
+        parse_seconds(text)
+
+
+@pytest.mark.parametrize(("text", "size"), [("15MB", 15_000_000), ("512kB", 512_000), ("1.5gb", 1_500_000_000)])
+def test_bytes(text, size):
+    assert parse_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "MB", "15", "15XB", "99kB", "-1MB", "nanMB", "infMB"])
+def test_what_is_no_size(text):
+    with pytest.raises(UserError, match=f'"{text}" is not a size of at least 100kB: write for example 15MB.'):
+        parse_bytes(text)
+
+
+def test_values_as_a_person_writes_them():
+    values = [(960, 620), [1, 2], 0.25, 1e-06, 20.0, None, "mos", True, 5]
+    assert [plain(v) for v in values] == ["960/620", "1/2", "0.25", "1e-06", "20", "-", "mos", "True", "5"]
+
+
+def test_devices(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert [str(find_device(name)) for name in ("auto", "cpu", "cuda", "cuda:1")] == ["cuda", "cpu", "cuda", "cuda:1"]
+    with pytest.raises(UserError, match=r'"cuda:2" is not available here \(2 CUDA devices found\): use --device cpu'):
+        find_device("cuda:2")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert str(find_device("auto")) == "cpu"
+    for name, problem in (("cuda", "not available here"), ("gpu", "there is no device"), ("meta", "not supported")):
+        with pytest.raises(UserError, match=problem):
+            find_device(name)
