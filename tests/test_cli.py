@@ -379,7 +379,7 @@ def test_a_folder_corpus_is_found_from_anywhere(place, trained):
     [
         (["train", "ptb-moss"], 'called "ptb-moss"; did you mean "ptb-mos"?'),
         (["train", "ptb-mos", "--set", "train.rl=1"], 'no recipe key "train.rl"'),
-        (["train", "ptb-mos", "--set", "train.lr=fast"], 'train.lr must be float, got "fast"'),
+        (["train", "ptb-mos", "--set", "train.lr=fast"], 'train.lr must be a number, got "fast"'),
         (["train", "ptb-mos"], "the corpus penn was not found in"),
         (["train", "ptb-mos", "--data-dir", "nowhere"], "was not found in nowhere"),
         (["train", "ptb-mos", "--resume"], "no run of ptb-mos in runs to resume"),
@@ -395,7 +395,7 @@ def test_a_folder_corpus_is_found_from_anywhere(place, trained):
         (["train", "pydoc-mos", "--set", "train.batch_size=99999999"], "too few for a batch"),
         (["train", "pydoc-mos", "--set", "train.seed=99999999999999999999"], "train.seed must be below"),
         (["train", "pydoc-mos", "--set", "train.finetune_lr=0"], "train.finetune_lr must be positive"),
-        (["train", "pydoc-mos", "--out", "toy"], "toy is not empty and holds no run"),
+        (["train", "pydoc-mos", "--out", "toy"], "toy is not empty"),
         (["data", "verify", "pen"], 'did you mean "penn"?'),
         (["data", "verify", "penn", "--data-dir", "toy"], "train.txt of penn has"),
     ],

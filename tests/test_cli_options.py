@@ -1,10 +1,16 @@
-"""Small conversions that the verbs share."""
+"""What the verbs share: small conversions, values as --set takes them, tables that fit the screen."""
+
+import io
 
 import pytest
 import torch
+from rich.console import Console
+from rich.table import Table
 
+from highrank.cli import options
 from highrank.cli.options import find_device, parse_bytes, parse_seconds, plain
 from highrank.errors import UserError
+from highrank.recipes import RECIPES, flat, override
 
 
 @pytest.mark.parametrize(
@@ -33,7 +39,7 @@ def test_what_is_no_size(text):
 
 def test_values_as_a_person_writes_them():
     values = [(960, 620), [1, 2], 0.25, 1e-06, 20.0, None, "mos", True, 5]
-    assert [plain(v) for v in values] == ["960/620", "1/2", "0.25", "1e-06", "20", "-", "mos", "True", "5"]
+    assert [plain(v) for v in values] == ["960,620", "1,2", "0.25", "1e-06", "20", "none", "mos", "true", "5"]
 
 
 def test_devices(monkeypatch):
@@ -47,3 +53,39 @@ def test_devices(monkeypatch):
     for name, problem in (("cuda", "not available here"), ("gpu", "there is no device"), ("meta", "not supported")):
         with pytest.raises(UserError, match=problem):
             find_device(name)
+
+
+def printed(monkeypatch, table, width):
+    console = Console(file=io.StringIO(), width=width)
+    monkeypatch.setattr(options, "out", console)
+    options.print_fitting(table, left=1)
+    return console.file.getvalue()
+
+
+def wide():
+    table = Table("who", *(f"column{i}" for i in range(12)), "empty", title="a title")
+    for name in ("first", "second"):
+        table.add_row(name, *(f"{name}{i}" for i in range(12)), "-")
+    return table
+
+
+def test_a_table_that_is_too_wide_goes_on_below_itself(monkeypatch):
+    text = printed(monkeypatch, wide(), 80)
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.count("a title") == 1
+    assert text.count("who") == text.count("┏━") == 2
+    assert all(f"column{i}" in text and f"second{i}" in text for i in range(12))
+
+
+def test_a_table_that_fits_stays_one_without_columns_that_say_nothing(monkeypatch):
+    text = printed(monkeypatch, wide(), 300)
+    assert text.count("who") == 1
+    assert "column11" in text
+    assert "empty" not in text
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_what_is_shown_of_a_recipe_can_be_set(name):
+    recipe = RECIPES[name]
+    shown = [f"{key}={options.plain(value)}" for key, value in flat(recipe.resolved()).items()]
+    assert override(recipe, shown) == recipe

@@ -34,6 +34,14 @@ def output_folder(folder: Path) -> Path:
     return folder
 
 
+def new_folder(folder: Path) -> None:
+    """Refuse what holds something already: a run and an export have a folder of their own."""
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file: choose a folder with --out.")
+    if folder.exists() and any(folder.iterdir()):
+        raise UserError(f"{folder} is not empty: choose another --out.")
+
+
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary name beside `path` to write to; it takes `path`'s place only once it is complete and on disk."""

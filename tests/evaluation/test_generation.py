@@ -35,7 +35,9 @@ def test_temperature_zero_is_greedy(model):
 
 def test_every_word_follows_from_all_before_it(model):
     text, cold = [3, 4], 0
-    for word in sample(model, temperature=0):
+    words = sample(model, temperature=0)
+    model.eval()
+    for word in words:
         log_p, _ = model.log_prob(torch.tensor(text)[:, None], model.initial_state(1))
         assert word == log_p[-1, 0].argmax().item()
         alone, _ = model.log_prob(torch.tensor([text[-1:]]), model.initial_state(1))

@@ -3,8 +3,10 @@
 import pytest
 import torch
 
-from highrank.analysis.reading import read
+from highrank.analysis.prediction import predict
+from highrank.analysis.reading import hidden_at, read
 from highrank.evaluation.cache import cache_probabilities
+from highrank.evaluation.generation import generate
 from highrank.evaluation.mode import in_eval_mode
 from highrank.evaluation.perplexity import evaluate
 from highrank.models.language_model import LanguageModel
@@ -12,8 +14,17 @@ from highrank.models.language_model import LanguageModel
 IDS = torch.arange(7) % 5
 
 
+LOOKS = {
+    "evaluate": evaluate,
+    "read": read,
+    "cache": lambda model, ids: cache_probabilities(model, ids, [2], [0.5]),
+    "hidden_at": lambda model, ids: list(hidden_at(model, ids, read(model, ids), [1, 4])),
+    "generate": lambda model, ids: next(generate(model, ids)),
+}
+
+
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("look", [evaluate, read, lambda m, ids: cache_probabilities(m, ids, [2], [0.5])])
+@pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
 def test_the_mode_is_kept(look, training):
     model = LanguageModel(5, head="softmax", embed_dim=3, hidden_sizes=[3], dropout_output=0.9).train(training)
     modes = []
@@ -22,6 +33,29 @@ def test_the_mode_is_kept(look, training):
     assert modes
     assert not any(modes)
     assert model.training == model.backbone.training == training
+
+
+def test_whoever_samples_may_train_between_two_words():
+    model = LanguageModel(5, head="mos", embed_dim=3, hidden_sizes=[3], n_components=2, dropout_latent=0.9).train()
+    stream = generate(model, IDS, temperature=0)
+    for _ in range(3):
+        next(stream)
+        assert model.training
+        assert model.head.mixture.training
+
+
+def test_a_prediction_has_no_dropout():
+    model = LanguageModel(5, head="mos", embed_dim=3, hidden_sizes=[3], n_components=2, dropout_latent=0.9).train()
+    said = [predict(model, torch.ones(3), 1, list("abcde"), 5) for _ in range(4)]
+    assert all(one == said[0] for one in said)
+    assert model.training
+
+
+def test_parts_keep_modes_of_their_own():
+    model = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.Dropout()).train()
+    model[0].eval()
+    in_eval_mode(lambda model: None)(model)
+    assert [module.training for module in model.modules()] == [True, False, True]
 
 
 def test_and_kept_when_it_fails():

@@ -137,6 +137,43 @@ def test_latent_dropout_is_variational_and_off_in_evaluation(name):
     assert not (h == 0).any()
 
 
+@pytest.mark.parametrize("name", ["moc", "mos"])
+def test_latent_dropout_of_batch_first_states(name):
+    head, width = make(name, dropout=0.5, batch_first=True)
+    g = torch.randn(2, 1, width).expand(2, 6, width)  # two texts, each with the same hidden state at six time steps
+    _, h = head.components(g)
+    assert torch.equal(h, h[:, :1].expand_as(h))
+    assert not torch.equal(h[0, 0] == 0, h[1, 0] == 0)
+
+
+@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("pad", [-100, V, 0])
+def test_padding_has_no_loss_and_no_gradient(name, pad):
+    head, width = make(name)
+    g, targets = torch.randn(5, 3, width), torch.randint(1, V, (5, 3))
+    kept = torch.rand(5, 3) < 0.6
+    kept[0, 0], kept[4, 2] = True, False
+    expected = head.nll(g[kept], targets[kept])
+    expected.mean().backward()
+    gradients = {key: p.grad.clone() for key, p in head.named_parameters()}
+    head.zero_grad()
+    g.requires_grad_()
+    nll = head.nll(g, torch.where(kept, targets, pad), ignore_index=pad)
+    (nll.sum() / kept.sum()).backward()
+    torch.testing.assert_close(nll[kept], expected)
+    assert (nll[~kept] == 0).all()
+    assert (g.grad[~kept] == 0).all()
+    for key, p in head.named_parameters():
+        torch.testing.assert_close(p.grad, gradients[key], msg=lambda m, key=key: f"{key}: {m}")
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_calling_a_head_gives_its_loss(name):
+    head, width = make(name)
+    g, targets = torch.randn(5, width), torch.randint(V, (5,))
+    assert torch.equal(head(g, targets), head.nll(g, targets))
+
+
 def test_rank_is_the_point():
     """log P of Softmax and MoC has rank at most D + 2; that of MoS exceeds it."""
     ranks = {}
@@ -153,7 +190,42 @@ def test_rank_is_the_point():
     assert ranks["mos"] > 2 * (D + 2)
 
 
+@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("strange", [-100, -1, V])
+def test_targets_outside_the_vocabulary_are_named(name, strange):
+    head, width = make(name)
+    with pytest.raises(ValueError, match=f"from 0 to {V - 1}, got {strange}; if that is padding.*ignore_index"):
+        head.nll(torch.randn(3, width), torch.tensor([0, strange, V - 1]))
+    with pytest.raises(ValueError, match=f"got {strange};"):
+        head.nll(torch.randn(3, width), torch.tensor([0, strange, -7]), ignore_index=-7)
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_what_cannot_be_tied_is_named(name):
+    for wrong in (nn.Embedding(V, D), torch.randn(V, D)):
+        with pytest.raises(TypeError, match=rf"such as embedding\.weight, got {type(wrong).__name__}"):
+            make(name, weight=wrong)
+
+
+def test_a_head_tells_its_sizes():
+    assert "in_features=12, embed_dim=6, vocab_size=40, n_components=4, dropout=0.5, bias=True" in repr(
+        make("mos", dropout=0.5)[0]
+    )
+    assert repr(make("softmax", bias=False)[0]) == "SoftmaxHead(in_features=6, vocab_size=40, bias=False)"
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_hidden_states_of_the_wrong_size_are_named(name):
+    head, width = make(name)
+    calls = [head.log_prob, lambda g: head.nll(g, torch.zeros(4, dtype=torch.long))]
+    for call in [*calls, *([head.components] if name != "softmax" else [])]:
+        with pytest.raises(ValueError, match=rf"in_features = {width} as its last size, got shape \(4, 5\)"):
+            call(torch.randn(4, 5))
+
+
 def test_mistakes_are_named():
+    with pytest.raises(ValueError, match=r"whole numbers, got torch\.float32"):
+        make("mos")[0].nll(torch.randn(4, IN), torch.zeros(4))
     with pytest.raises(ValueError, match="in_features = 6 as its last size"):
         make("softmax")[0].nll(torch.randn(4, 12), torch.zeros(4, dtype=torch.long))
     for g, targets in (((4, IN), (5,)), ((3, 4, IN), (4, 3)), ((3, 4, IN), (12,))):
@@ -187,7 +259,7 @@ def test_a_heads_memory_budget_reaches_the_loss(name, monkeypatch):
         seen.append(slab_bytes)
         return torch.zeros(len(targets))
 
-    monkeypatch.setattr(f"highrank.heads.{name}.mos_nll", loss)
+    monkeypatch.setattr("highrank.heads.head.mos_nll", loss)
     kind = {"softmax": SoftmaxHead, "moc": MoCHead, "mos": MoSHead}[name]
     head = kind(6, 11, slab_bytes=12345) if name == "softmax" else kind(6, 4, 11, 3, slab_bytes=12345)
     head.nll(torch.randn(5, 6), torch.randint(11, (5,)))

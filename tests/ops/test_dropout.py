@@ -11,6 +11,12 @@ def test_variational_dropout_shares_its_mask_over_time():
     assert not torch.equal(dropped[0, 0], dropped[0, 1])  # columns have masks of their own
 
 
+def test_variational_dropout_with_time_second():
+    dropped = variational_dropout(torch.ones(3, 6, 50), 0.4, time_dim=1)
+    assert torch.equal(dropped, dropped[:, :1].expand_as(dropped))
+    assert not torch.equal(dropped[0, 0], dropped[1, 0])
+
+
 def test_variational_dropout_without_time_drops_each_row_on_its_own():
     dropped = variational_dropout(torch.ones(4, 200), 0.5)
     assert not torch.equal(dropped[0], dropped[1])

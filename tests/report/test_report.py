@@ -383,6 +383,20 @@ def test_what_is_not_a_record_is_named(tmp_path):
         load_records(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("key", "wanted"),
+    [("valid_ppl", "a number"), ("seconds", "a number"), ("provenance", "an object"), ("settings", "an object"),
+     ("curve", "an object"), ("stages", "a list of objects"), ("pieces", "a list of objects")],
+)  # fmt: skip
+def test_nonsense_in_a_record_is_named(tmp_path, key, wanted):
+    good = {"recipe": "ptb-mos", "epochs": 3, "seconds": 9, "valid_ppl": 60.0, "test_ppl": 59.0, "seed": 1}
+    put(tmp_path, a=good | {"provenance": {}})
+    assert len(load_records(tmp_path)) == 1
+    put(tmp_path, a=good | {"provenance": {}} | {key: "nonsense"})
+    with pytest.raises(UserError, match=rf"a\.json is not a run record: its {key} is not {wanted}"):
+        load_records(tmp_path)
+
+
 def test_markers_choose_the_sections():
     marked = "a\n<!-- x: made by 'highrank report' -->\nold\n<!-- end of x -->\nb"
     once = fill(marked, {"x": "new", "y": "unused"})

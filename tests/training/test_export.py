@@ -13,7 +13,7 @@ from highrank.evaluation.perplexity import evaluate
 from highrank.training import checkpoint as checkpoints
 from highrank.training.export import _shards, export_run, import_run
 from highrank.training.loop import train
-from highrank.training.run import Run, run_corpus
+from highrank.training.run import Run, load, run_corpus
 
 LONG = changed(nonmono=1, max_epochs=6)
 
@@ -99,6 +99,24 @@ def test_mistakes(run, tmp_path):
     export_run(run, tmp_path / "export", torch.float16, 10**6, averages_only=True)
     with pytest.raises(UserError, match="is not empty"):
         export_run(run, tmp_path / "export", torch.float16, 10**6, averages_only=True)
+    run.model_file.rename(tmp_path / "model")
+    with pytest.raises(UserError, match="has no trained weights yet"):
+        load(run.folder)
+    (tmp_path / "model").rename(run.model_file)
+    with pytest.raises(UserError, match="there is no run at"):
+        export_run(Run(tmp_path / "nothing"), tmp_path / "another", torch.float16, 10**6, averages_only=True)
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="is a file: choose a folder"):
+        export_run(run, tmp_path / "file", torch.float16, 10**6, averages_only=True)
+    with pytest.raises(UserError, match="is a file: choose a folder"):
+        import_run(tmp_path / "export", Run(tmp_path / "file"))
+    with pytest.raises(UserError, match="made by 'highrank export'"):
+        import_run(tmp_path / "file", Run(tmp_path / "new"))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").touch()
+    with pytest.raises(UserError, match="mine is not empty"):
+        import_run(tmp_path / "export", Run(tmp_path / "mine"))
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
     with pytest.raises(UserError, match="already holds a run"):
         import_run(tmp_path / "export", run)
     shard = tmp_path / "export" / "shard-00001.safetensors"

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from highrank.evaluation.mode import in_eval_mode
 from highrank.heads import MoSHead, SoftmaxHead
 from highrank.models.language_model import LanguageModel
 
@@ -43,6 +44,7 @@ class Prediction:
 
 
 @torch.no_grad()
+@in_eval_mode
 def predict(model: LanguageModel, g: Tensor, reference: int, words: list[str], top: int) -> Prediction:
     """The prediction from hidden state g (H,), when `reference` is the word that came."""
     log_p = model.head.log_prob(g[None])[0]  # (V,)

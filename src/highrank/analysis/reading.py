@@ -78,13 +78,18 @@ def hidden_at(
     for step in sorted(set(steps)):
         column, row = divmod(step, len(words))
         rows_of.setdefault((column, row // reading.window), []).append(row)
-    model.eval()
     for (column, window), rows in rows_of.items():
         start = window * reading.window
         state = _unpacked(model, reading.states[window, column][None].to(words.device))
-        g = model.backbone(words[start : rows[-1] + 1, column][:, None], state).g[:, 0]  # (rows, H)
+        g = _hidden(model, words[start : rows[-1] + 1, column][:, None], state)[:, 0]  # (rows, H)
         for row in rows:
             yield column * len(words) + row, g[row - start]
+
+
+@in_eval_mode
+def _hidden(model: LanguageModel, words: Tensor, state: list[State]) -> Tensor:
+    g: Tensor = model.backbone(words, state).g
+    return g
 
 
 def cached_reading(

@@ -57,7 +57,7 @@ def step_table(rows: list[Row]) -> Table:
 def _table(title: str, names: list[str], left: int) -> Table:
     table = Table(title=title, title_justify="left")
     for i, name in enumerate(names):
-        table.add_column(name, justify="left" if i < left or name == "note" else "right", no_wrap=i < left)
+        table.add_column(name, justify="left" if i < left or name == "note" else "right", no_wrap=name != "note")
     return table
 
 

@@ -91,9 +91,10 @@ def notes(record: Record) -> str:
             "the top of the spectrum is seen (docs/analysis.md)."
         )
     if first["kld"]:
+        contexts, sampled = first["kld"]["contexts"], first["kld"]["standard_error"]
         lines.append(
-            f"KLD: mean of KL(P(.|c) || P(.|c')) over all pairs of {first['kld']['contexts']:,} contexts, in nats, "
-            "with its standard error."
+            f"KLD: mean of KL(P(.|c) || P(.|c')) over all pairs of {contexts:,} contexts, in nats"
+            f"{', with its standard error' if sampled else ''}."
         )
     return "\n".join(lines)
 

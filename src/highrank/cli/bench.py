@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from highrank.cli.options import AsJson, Device, find_device, out, print_json, say_written
+from highrank.cli.options import AsJson, Device, find_device, out, print_fitting, print_json, say_written
 from highrank.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -226,7 +226,8 @@ def _finish(
     if as_json:
         print_json(record.rows)
     else:
-        out.print(table(record.rows))
+        made = table(record.rows)
+        print_fitting(made, left=sum(column.justify == "left" and column.header != "note" for column in made.columns))
     say_written(*files, as_json=as_json)
     if not measured:
         raise UserError(f"nothing could be measured: {record.rows[0]['status']}.")

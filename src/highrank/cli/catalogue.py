@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from highrank.cli.options import AsJson, DataDir, out, plain, print_json, say_written
+from highrank.cli.options import AsJson, DataDir, natural_width, out, plain, print_json, say_written
 from highrank.errors import UserError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def recipes(as_json: AsJson = False) -> None:
         left = group
         while left:  # as many side by side as fit the screen: no name and no value is ever folded
             count = len(left)
-            while count > 1 and _width(_side_by_side(left[:count])) > out.width:
+            while count > 1 and natural_width(_side_by_side(left[:count])) > out.width:
                 count -= 1
             table = _side_by_side(left[:count])
             table.title = f"corpus {corpus}" if left is group else f"corpus {corpus}, more recipes"
@@ -65,11 +65,6 @@ def _side_by_side(group: "list[Recipe]") -> Table:
         if any(cell != "-" for cell in cells):
             table.add_row(label, *cells)
     return table
-
-
-def _width(table: Table) -> int:
-    """How wide it is where there is room enough."""
-    return out.measure(table, options=out.options.update_width(1000)).maximum
 
 
 def data_list(data_dir: DataDir = None, as_json: AsJson = False) -> None:

@@ -17,6 +17,7 @@ from highrank.errors import UserError
 
 if TYPE_CHECKING:
     import torch
+    from rich.table import Table
 
     from highrank.training.record import Watch
 
@@ -114,9 +115,43 @@ def parse_bytes(text: str) -> int:
 
 
 def plain(value: Any) -> str:
+    """A value of a recipe, as --set takes it."""
     if isinstance(value, list | tuple):
-        return "/".join(map(str, value))
-    return f"{value:g}" if isinstance(value, float) else "-" if value is None else str(value)
+        return ",".join(map(str, value))
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def natural_width(table: "Table") -> int:
+    """How wide it is where there is room enough."""
+    return out.measure(table, options=out.options.update_width(1000)).maximum
+
+
+def print_fitting(table: "Table", left: int) -> None:
+    """`table` with what its columns hold, below itself where it is too wide: its first `left` columns come again."""
+    from rich.table import Table
+
+    first, rest = table.columns[:left], [c for c in table.columns[left:] if {*c.cells} - {"", "-"}]
+
+    def part(count: int) -> Table:
+        made = Table(title_justify="left")
+        columns = [*first, *rest[:count]]
+        for column in columns:
+            made.add_column(column.header, justify=column.justify, no_wrap=column.no_wrap)
+        for cells in zip(*(column.cells for column in columns), strict=True):
+            made.add_row(*cells)
+        return made
+
+    title = table.title
+    while title or rest:
+        count = len(rest)
+        while count > 1 and natural_width(part(count)) > out.width:
+            count -= 1
+        fits = part(count)
+        fits.title, title = title, None
+        out.print(fits)
+        rest = rest[count:]
 
 
 def say_written(*files: "Path | tuple[Path, str]", as_json: bool = False) -> None:

@@ -5,7 +5,10 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from highrank.evaluation.mode import in_eval_mode
 from highrank.models.language_model import LanguageModel
+
+_log_prob = in_eval_mode(LanguageModel.log_prob)  # step by step: whoever iterates may train in between
 
 
 @torch.no_grad()
@@ -19,12 +22,11 @@ def generate(
     generator: torch.Generator | None = None,
 ) -> Iterator[int]:
     """An endless stream of ids that continue `prompt`. Temperature 0 always takes the likeliest word."""
-    model.eval()
-    log_p, state = model.log_prob(prompt[:, None], model.initial_state(1))
+    log_p, state = _log_prob(model, prompt[:, None], model.initial_state(1))
     while True:
         word = _sample(log_p[-1, 0].float(), temperature, top_k, top_p, generator)
         yield int(word)
-        log_p, state = model.log_prob(word.view(1, 1), state)
+        log_p, state = _log_prob(model, word.view(1, 1), state)
 
 
 def _sample(

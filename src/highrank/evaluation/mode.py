@@ -16,11 +16,12 @@ def in_eval_mode(function: Callable[Concatenate[Model, P], Result]) -> Callable[
 
     @wraps(function)
     def wrapped(model: Model, *args: P.args, **kwargs: P.kwargs) -> Result:
-        was_training = model.training
+        modes = [(module, module.training) for module in model.modules()]  # parts may be frozen in their own
         model.eval()
         try:
             return function(model, *args, **kwargs)
         finally:
-            model.train(was_training)
+            for module, training in modes:
+                module.training = training
 
     return wrapped

@@ -10,8 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from highrank.heads.components import MixtureHead
-from highrank.heads.output_embedding import match_targets
-from highrank.ops.mos_nll import mos_nll
+from highrank.heads.head import one_softmax
 
 
 class MoCHead(MixtureHead):
@@ -27,18 +26,8 @@ class MoCHead(MixtureHead):
         pi, h = self.components(g)
         return (pi.to(h.dtype).unsqueeze(-2) @ h).squeeze(-2)
 
-    def nll(self, g: Tensor, targets: Tensor, *, slab_bytes: int | None = None) -> Tensor:
-        """Negative log-likelihood of each target, in float32, of targets' shape.
-
-        `slab_bytes`, if given, replaces the head's.
-        """
-        match_targets(g, targets, self.in_features)
-        h = self.context(g).reshape(-1, 1, self.embed_dim)
-        log_pi = h.new_zeros(h.shape[:2], dtype=torch.promote_types(h.dtype, torch.float32))
-        y = targets.reshape(-1)
-        memory = self.slab_bytes if slab_bytes is None else slab_bytes
-        nll = mos_nll(h, log_pi, self.weight, self.bias, y, impl=self.impl, slab_bytes=memory)
-        return nll.view(targets.shape)
+    def softmaxes(self, g: Tensor) -> tuple[Tensor, Tensor]:
+        return one_softmax(self.context(g))
 
     def log_prob(self, g: Tensor) -> Tensor:
         """Log-probabilities of the whole vocabulary, (..., V)."""

@@ -10,8 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from highrank.heads.components import MixtureHead
-from highrank.heads.output_embedding import match_targets
-from highrank.ops.mos_nll import mos_nll
 
 
 class MoSHead(MixtureHead):
@@ -23,27 +21,13 @@ class MoSHead(MixtureHead):
     (torch.Size([5, 15]), torch.Size([5, 15, 280]))
     """
 
-    def nll(self, g: Tensor, targets: Tensor, *, slab_bytes: int | None = None) -> Tensor:
-        """Negative log-likelihood of each target, in float32, of targets' shape; never builds (N, K, V).
-
-        `slab_bytes`, if given, replaces the head's.
-        """
-        match_targets(g, targets, self.in_features)
+    def softmaxes(self, g: Tensor) -> tuple[Tensor, Tensor]:
         log_pi, h = self.mixture(g)
-        nll = mos_nll(
-            h.flatten(0, -3) if h.dim() > 2 else h[None],
-            log_pi.reshape(-1, log_pi.shape[-1]),
-            self.weight,
-            self.bias,
-            targets.reshape(-1),
-            impl=self.impl,
-            slab_bytes=self.slab_bytes if slab_bytes is None else slab_bytes,
-        )
-        return nll.view(targets.shape)
+        return log_pi, h
 
     def log_prob(self, g: Tensor) -> Tensor:
         """Log-probabilities of the whole vocabulary, (..., V), one component at a time."""
-        log_pi, h = self.mixture(g)
+        log_pi, h = self.softmaxes(g)
         total: Tensor | None = None
         for k in range(self.mixture.n_components):
             logits = F.linear(h[..., k, :], self.weight, self.bias)  # (..., V)

@@ -24,6 +24,8 @@ def output_embedding(vocab_size: int, embed_dim: int, weight: nn.Parameter | Non
     """The given (V, D) parameter, to tie, or a new one."""
     if weight is None:
         return nn.Parameter(torch.empty(vocab_size, embed_dim).uniform_(-INIT_RANGE, INIT_RANGE))
+    if not isinstance(weight, nn.Parameter):  # a plain tensor would be neither trained, saved nor moved
+        raise TypeError(f"weight must be the parameter to tie, such as embedding.weight, got {type(weight).__name__}")
     if weight.shape != (vocab_size, embed_dim):
         raise ValueError(
             f"the tied weight must be (vocab_size, embed_dim) = {(vocab_size, embed_dim)}, got {tuple(weight.shape)}"
@@ -40,8 +42,21 @@ def in_weight_dtype(g: Tensor, weight: Tensor) -> Tensor:
     return g if torch.is_autocast_enabled(g.device.type) else g.to(weight.dtype)
 
 
-def match_targets(g: Tensor, targets: Tensor, in_features: int) -> None:
-    if g.shape[-1] != in_features:
+def match_features(g: Tensor, in_features: int) -> None:
+    if g.shape[-1:] != (in_features,):
         raise ValueError(f"g must have in_features = {in_features} as its last size, got shape {tuple(g.shape)}")
+
+
+def match_targets(g: Tensor, targets: Tensor, vocab_size: int, ignore_index: int | None) -> None:
     if g.shape[:-1] != targets.shape:
         raise ValueError(f"targets must have g's leading shape {tuple(g.shape[:-1])}, got {tuple(targets.shape)}")
+    if targets.is_floating_point():
+        raise ValueError(f"targets must be word ids, whole numbers, got {targets.dtype}")
+    if targets.device.type != "cpu" or torch.compiler.is_compiling():  # to look at them would make the host wait
+        return
+    strange = targets[((targets < 0) | (targets >= vocab_size)) & (targets != ignore_index)]
+    if strange.numel():
+        raise ValueError(
+            f"targets must be word ids from 0 to {vocab_size - 1}, got {int(strange[0])}; "
+            "if that is padding, name it with ignore_index"
+        )

@@ -7,14 +7,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-def variational_dropout(x: Tensor, p: float) -> Tensor:
+def variational_dropout(x: Tensor, p: float, time_dim: int = 0) -> Tensor:
     """Drop the same features at every time step: one mask of shape (1, B, H) for x of shape (T, B, H).
 
     A tensor of fewer than three dimensions has no time to share the mask over, so every row gets its own.
     """
     if p == 0:
         return x
-    shape = (1, *x.shape[1:]) if x.dim() >= 3 else x.shape
+    shape = list(x.shape)
+    if x.dim() >= 3:
+        shape[time_dim] = 1
     mask = x.new_empty(shape).bernoulli_(1 - p).div_(1 - p)
     return x * mask
 

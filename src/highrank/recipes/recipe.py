@@ -4,6 +4,7 @@ Every value can be overridden on the command line by its dotted name: `--set tra
 """
 
 import dataclasses
+import math
 import types
 import typing
 from dataclasses import dataclass, field
@@ -183,8 +184,8 @@ def check(recipe: Recipe) -> None:
             positive[f"train.{name}"] = getattr(t, name)
     positive |= {f"model.hidden_sizes[{i}]": size for i, size in enumerate(m.hidden_sizes)}
     for key, value in positive.items():
-        if not value > 0:
-            raise UserError(f"{key} must be positive, got {value}.")
+        if not 0 < value < math.inf:
+            raise UserError(f"{key} must be {'finite' if value == math.inf else 'positive'}, got {value}.")
     for key in (
         "weight_decay",
         "alpha",
@@ -193,8 +194,9 @@ def check(recipe: Recipe) -> None:
         "finetunes",
         "seed",
     ):
-        if not getattr(t, key) >= 0:
-            raise UserError(f"train.{key} must not be negative, got {getattr(t, key)}.")
+        if not 0 <= getattr(t, key) < math.inf:
+            wanted = "be finite" if getattr(t, key) == math.inf else "not be negative"
+            raise UserError(f"train.{key} must {wanted}, got {getattr(t, key)}.")
     if t.seed >= 2**63:
         raise UserError(f"train.seed must be below 2^63, got {t.seed}.")
     if not m.hidden_sizes:
@@ -227,5 +229,6 @@ def _parse(key: str, text: str, hint: Any) -> Any:
             return tuple(int(part) for part in text.strip("[]()").split(",") if part.strip())
         return hint(text)
     except (ValueError, KeyError):
-        wanted = "whole numbers separated by commas" if typing.get_origin(hint) is tuple else hint.__name__
+        kinds = {int: "a whole number", float: "a number", bool: "true or false"}
+        wanted = kinds.get(hint, "whole numbers separated by commas")
         raise UserError(f'{key} must be {wanted}, got "{text}".') from None

@@ -10,7 +10,10 @@ from highrank.errors import UserError
 from highrank.files import read_json
 from highrank.recipes import RECIPES, overrides
 
-NEEDED = {"recipe", "epochs", "seconds", "valid_ppl", "test_ppl", "seed", "provenance"}
+NUMBERS = {"epochs", "seconds", "valid_ppl", "test_ppl"}
+NEEDED = {"recipe", "seed", "provenance"} | NUMBERS
+OBJECTS = {"provenance", "settings", "overrides", "curve", "dynamic", "dynamic_tuned", "cache", "cache_tuned"}
+LISTS = {"stages", "pieces"}  # of objects
 
 
 @dataclass(frozen=True)
@@ -76,9 +79,23 @@ def load_records(results: Path) -> list[Record]:
         missing = NEEDED - data.keys() if isinstance(data, dict) else NEEDED
         if missing:
             raise UserError(f"{path} is not a run record: it lacks {', '.join(sorted(missing))}.")
+        for key, value in data.items():
+            if wanted := _wanted(key, value):
+                raise UserError(f"{path} is not a run record: its {key} is not {wanted}; make it anew.")
         records.append(Record(path.name, data))
     order = list(RECIPES)
     return sorted(records, key=lambda r: (order.index(r.recipe) if r.recipe in order else 99, r.data["seconds"]))
+
+
+def _wanted(key: str, value: Any) -> str:
+    """What a value of a record should have been; nothing where it is."""
+    if key in NUMBERS and (isinstance(value, bool) or not isinstance(value, int | float)):
+        return "a number"
+    if key in OBJECTS and not isinstance(value, dict):
+        return "an object"
+    if key in LISTS and not (isinstance(value, list) and all(isinstance(part, dict) for part in value)):
+        return "a list of objects"
+    return ""
 
 
 @dataclass(frozen=True)

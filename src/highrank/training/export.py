@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from highrank.errors import UserError
-from highrank.files import read_json, read_tensors, write_json, write_tensors, write_text
+from highrank.files import new_folder, read_json, read_tensors, write_json, write_tensors, write_text
 from highrank.training import checkpoint as checkpoints
 from highrank.training.checkpoint import Checkpoint, Progress
 from highrank.training.run import Run, build_model, copy_weights
@@ -34,8 +34,8 @@ EPOCHS = "epochs.jsonl"
 
 def export_run(run: Run, folder: Path, dtype: torch.dtype, max_shard_bytes: int, averages_only: bool) -> list[Path]:
     """Write the export of a run's last checkpoint into `folder`; returns the files written."""
-    if folder.exists() and any(folder.iterdir()):
-        raise UserError(f"{folder} is not empty: choose another folder for the export.")
+    new_folder(folder)
+    run.info()  # says so where there is no run
     saved = checkpoints.load(run.folder)
     best = read_tensors(run.model_file, "trained model") if run.model_file.exists() else saved.weights
     if averages_only:
@@ -81,6 +81,9 @@ def import_run(folder: Path, run: Run) -> Progress:
     """Make a run from an export: it can be resumed, evaluated and exported again."""
     if run.exists():
         raise UserError(f"{run.folder} already holds a run: choose another --out.")
+    new_folder(run.folder)
+    if not folder.is_dir():
+        raise UserError(f"there is no folder {folder}: name one made by 'highrank export'.")
     index = read_json(folder / "index.json", "export (index.json)")
     if not isinstance(index, dict) or index.get("format") != FORMAT:
         raise UserError(f"{folder / 'index.json'} is not an export that this version of highrank wrote.")

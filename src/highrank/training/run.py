@@ -20,7 +20,7 @@ import torch
 
 from highrank.data.corpus import Corpus, load_corpus
 from highrank.errors import UserError
-from highrank.files import read_json, read_tensors, write_json, write_tensors
+from highrank.files import new_folder, read_json, read_tensors, write_json, write_tensors
 from highrank.models.language_model import LanguageModel
 from highrank.recipes.recipe import Recipe, from_resolved
 from highrank.training.provenance import provenance
@@ -50,8 +50,7 @@ class Run:
         return (self.folder / "run.json").exists()
 
     def create(self, recipe: Recipe, corpus: Corpus, device: torch.device, data_dir: Path | None, made_by: str) -> None:
-        if self.folder.exists() and any(self.folder.iterdir()):
-            raise UserError(f"{self.folder} is not empty and holds no run: choose another --out.")
+        new_folder(self.folder)
         write_json(self.folder / "vocabulary.json", corpus.words)
         write_json(
             self.folder / "run.json",
@@ -88,6 +87,8 @@ class Run:
 
     def load_weights(self, model: LanguageModel) -> None:
         """Put the best weights into `model`."""
+        if self.checkpoint_file.exists() and not self.model_file.exists():
+            raise UserError(f"{self.folder} has no trained weights yet: let it finish an epoch first.")
         copy_weights(model, read_tensors(self.model_file, "trained model"), self.model_file)
 
     def summary(self) -> dict[str, Any] | None:
