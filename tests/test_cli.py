@@ -219,6 +219,15 @@ def test_record(place, trained):
     assert "no trained weights yet" in fails("record", "run", cwd=place)
 
 
+def test_brackets_in_a_folders_name_are_no_markup(place, trained):
+    odd = place / "odd" / "a[red]"
+    shutil.copytree(trained, odd)
+    assert "odd/a[red]: test perplexity" in highrank("evaluate", "odd/a[red]", cwd=place).stdout
+    assert "a[red]" in highrank("runs", "odd", cwd=place).stdout
+    done = highrank("train", "ptb-mos", "--out", "odd/a[red]", "--resume", "--max-epochs", 1, cwd=place)
+    assert "ptb-mos on cpu: odd/a[red]" in done.stdout
+
+
 def test_cache_evaluation(place, trained):
     plain = json.loads(highrank("evaluate", "run", "--json", cwd=place).stdout)
     result = json.loads(highrank("evaluate", "run", "--cache", "--window", 50, "--json", cwd=place).stdout)

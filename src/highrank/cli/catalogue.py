@@ -6,10 +6,10 @@ import hashlib
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
-from highrank.cli.options import AsJson, DataDir, natural_width, out, plain, print_json, say_written
+from highrank.cli.options import AsJson, DataDir, natural_width, out, plain, print_json, say, say_written
 from highrank.errors import UserError
 
 if TYPE_CHECKING:
@@ -85,13 +85,13 @@ def data_list(data_dir: DataDir = None, as_json: AsJson = False) -> None:
         return
     for row in rows:
         here = "carried by Python itself" if row["embedded"] else row["folder"] or "not here"
-        out.print(f"[bold]{row['name']}[/]  {escape(row['title'])}", soft_wrap=True)
+        out.print(Text(row["name"], style="bold").append(f"  {row['title']}", style="not bold"), soft_wrap=True)
         if row["tokens"]:
             counts = ", ".join(f"{split} {count:,}" for split, count in row["tokens"].items())
-            out.print(f"  tokens     {counts}; vocabulary {row['vocabulary']:,}", soft_wrap=True)
-        out.print(f"  licence    {escape(row['licence'])}", soft_wrap=True)
-        out.print(f"  get it     {escape(row['source'])}", soft_wrap=True)
-        out.print(f"  this copy  {escape(here)}\n", soft_wrap=True)
+            say(f"  tokens     {counts}; vocabulary {row['vocabulary']:,}")
+        say(f"  licence    {row['licence']}")
+        say(f"  get it     {row['source']}")
+        say(f"  this copy  {here}\n")
 
 
 def data_verify(
@@ -104,7 +104,7 @@ def data_verify(
     corpus = load_corpus(name, data_dir)
     counts = ", ".join(f"{split} {len(ids):,}" for split, ids in corpus.splits.items())
     expected = " as expected" if info.tokens else ""
-    out.print(f"{name}: {counts} tokens, vocabulary {corpus.vocab_size:,}{expected}.")
+    say(f"{name}: {counts} tokens, vocabulary {corpus.vocab_size:,}{expected}.")
     if info.sha256:
         folder = find_folder(name, data_dir)
         for split, digest in info.sha256.items():
@@ -114,7 +114,7 @@ def data_verify(
                 if same
                 else "right counts, but not the usual bytes (line ends, spacing or order differ)"
             )
-            out.print(f"  {split}.txt: {note}")
+            say(f"  {split}.txt: {note}")
 
 
 def data_prepare(
@@ -129,6 +129,6 @@ def data_prepare(
     note = "ready for later commands" if file.exists() else "not cached: the cache folder cannot be written"
     if info.embedded:
         note = "made from Python's own text when needed"
-    out.print(f"{name}: {tokens:,} tokens over {corpus.vocab_size:,} words, {note}.", soft_wrap=True)
+    say(f"{name}: {tokens:,} tokens over {corpus.vocab_size:,} words, {note}.")
     if not info.embedded and file.exists():
         say_written(file)

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from highrank.cli.options import AsJson, DataDir, Device, find_device, out, print_json, say_written
+from highrank.cli.options import AsJson, DataDir, Device, find_device, out, print_json, say, say_written
 from highrank.errors import UserError
 
 if TYPE_CHECKING:
@@ -83,10 +83,10 @@ def _show(c: "Comparison") -> None:
     from highrank.report.comparison.words import about, about_components, reading_notes, sections, summary
 
     for side in (c.a, c.b):
-        _say(f"{side.name} ({about(side)}): {c.split} perplexity {side.perplexity:.2f}")
-    _say(summary(c))
+        say(f"{side.name} ({about(side)}): {c.split} perplexity {side.perplexity:.2f}")
+    say(summary(c))
     for note in (*reading_notes(c), *about_components(c)):
-        _say(note, style="dim")
+        say(note, style="dim")
     for name, steps in sections(c):
         _show_steps(c, name, [(f"{step.gain:+.2f}", step) for step in steps])
     if c.paper_cases is not None:
@@ -94,12 +94,8 @@ def _show(c: "Comparison") -> None:
         _show_steps(c, "The paper's six cases", found)
         for case in c.paper_cases:
             if case.step is None:
-                _say(f'Case {case.paper.number} ("… {case.paper.key} {case.paper.reference}") is not in this text.')
+                say(f'Case {case.paper.number} ("… {case.paper.key} {case.paper.reference}") is not in this text.')
     _show_groups(c)
-
-
-def _say(text: str, style: str = "") -> None:
-    out.print(text, markup=False, soft_wrap=True, style=style)
 
 
 def _show_groups(c: "Comparison") -> None:
@@ -125,7 +121,7 @@ def _show_steps(c: "Comparison", title: str, steps: "list[tuple[str, Step]]") ->
 
     out.print()
     if not steps:
-        _say(f"{title}: nowhere.")
+        say(f"{title}: nowhere.")
         return
     table = Table(title=Text(title), title_justify="left", show_lines=True)
     table.add_column("gain", justify="right")

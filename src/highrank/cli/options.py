@@ -154,6 +154,11 @@ def print_fitting(table: "Table", left: int) -> None:
         rest = rest[count:]
 
 
+def say(text: str, style: str = "") -> None:
+    """Words as they are: a folder's name may hold brackets, and a command to copy is not folded."""
+    out.print(text, soft_wrap=True, markup=False, style=style)
+
+
 def say_written(*files: "Path | tuple[Path, str]", as_json: bool = False) -> None:
     """Where the output is, beside the results: on the error stream where JSON goes to standard output."""
     from highrank.files import written

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from highrank.cli.options import DataDir, Device, RunFolder, find_device, out, say_written, watching
+from highrank.cli.options import DataDir, Device, RunFolder, find_device, say, say_written, watching
 from highrank.cli.tuning import say_edges, say_point
 from highrank.errors import UserError
 
@@ -58,9 +58,7 @@ def record(
         )  # fmt: skip
     write_json(output, made)
     parts = [f"{how}valid {part['valid_ppl']:.2f}, test {part['test_ppl']:.2f}" for how, part in _parts(made)]
-    out.print(
-        f"{made['recipe']}, {made['epochs']} epoch{'s' * (made['epochs'] != 1)}: {'; '.join(parts)}", soft_wrap=True
-    )
+    say(f"{made['recipe']}, {made['epochs']} epoch{'s' * (made['epochs'] != 1)}: {'; '.join(parts)}")
     for how in ("dynamic_tuned", "cache_tuned"):
         if how in made:
             say_edges(made[how]["tuning"], run)

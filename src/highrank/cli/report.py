@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from highrank.cli.options import AsJson, out, print_json, say_written
+from highrank.cli.options import AsJson, print_json, say, say_written
 from highrank.errors import UserError
 
 
@@ -34,7 +34,7 @@ def report(
         if changed:
             say_written((readme, "tables renewed"), as_json=as_json)
         elif not as_json:
-            out.print(f"{readme} is already up to date.", soft_wrap=True, markup=False)
+            say(f"{readme} is already up to date.")
     if output:
         from highrank.report.write import write
 

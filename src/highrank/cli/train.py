@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from highrank.cli.options import (
     AsJson,
@@ -21,6 +22,7 @@ from highrank.cli.options import (
     parse_seconds,
     plain,
     print_json,
+    say,
     say_written,
 )
 from highrank.errors import UserError
@@ -93,7 +95,7 @@ def train(
             f"the text of {chosen.data.corpus} is not the one that {run.folder} was started with: use the same files."
         )
 
-    out.print(f"{chosen.name} on {where}: {run.folder}", soft_wrap=True)
+    say(f"{chosen.name} on {where}: {run.folder}")
     with _stop_on_signal() as stopped, watch(out, max_epochs, seconds) as listener:
         outcome = train_loop(
             chosen, corpus, run, where, resume=resume, data_dir=data_dir, max_epochs=max_epochs, time_budget=seconds,
@@ -101,21 +103,20 @@ def train(
         )  # fmt: skip
     again = f"highrank train {chosen.name} --out {run.folder} --resume"
     if outcome == "interrupted":
-        out.print(f"Stopped and saved. Continue with:\n  {again}", soft_wrap=True)
+        say(f"Stopped and saved. Continue with:\n  {again}")
         raise typer.Exit(130)
     if not run.model_file.exists():
-        out.print(f"Paused before the first epoch ended, and saved. Continue with:\n  {again}", soft_wrap=True)
+        say(f"Paused before the first epoch ended, and saved. Continue with:\n  {again}")
         return
-    out.print("evaluating the best weights on valid and test ...")
+    say("evaluating the best weights on valid and test ...")
     summary = summarize(run, corpus, where, outcome)
-    out.print(
+    say(
         f"{chosen.name}: valid {summary['valid_ppl']:.2f}, test {summary['test_ppl']:.2f} "
-        f"(epoch {summary['best_epoch']} of {summary['epochs']}, {summary['parameters']:,} parameters)",
-        soft_wrap=True,
+        f"(epoch {summary['best_epoch']} of {summary['epochs']}, {summary['parameters']:,} parameters)"
     )
     say_written(run.folder)
     if outcome != "finished":
-        out.print(f"Paused ({outcome}). Continue with:\n  {again}", soft_wrap=True)
+        say(f"Paused ({outcome}). Continue with:\n  {again}")
 
 
 def _default_run(recipe: str, resume: bool) -> "Run":
@@ -210,7 +211,7 @@ def runs(
         print_json(rows)
         return
     if not rows:
-        out.print(f"There are no runs in {folder}. Start one with 'highrank train pydoc-mos'.")
+        say(f"There are no runs in {folder}. Start one with 'highrank train pydoc-mos'.")
         return
     table = Table(box=None, padding=(0, 2, 0, 0))  # the usual one fits 80 columns
     for name in ("run", "recipe", "epoch", "best\nvalid", "valid", "test", "state"):
@@ -218,7 +219,8 @@ def runs(
         table.add_column(name, justify=justify, overflow="fold")  # no name is ever cut
     for row in rows:
         numbers = (f"{row[k]:.2f}" if row[k] is not None else "-" for k in ("best_valid_ppl", "valid_ppl", "test_ppl"))
-        table.add_row(row["run"], row["recipe"], str(row["epoch"] or "-"), *numbers, row["state"])
+        cells = (row["run"], row["recipe"], str(row["epoch"] or "-"), *numbers, row["state"])
+        table.add_row(*map(Text, cells))  # a folder's name is no markup
     out.print(table)
     out.print("\nbest valid: during training, in columns; valid, test: the best weights over the whole stream.")
 
@@ -243,7 +245,7 @@ def export(
     files = export_run(Run(run), output, getattr(torch, dtype), parse_bytes(max_shard_size), averages_only)
     size = sum(file.stat().st_size for file in files)
     say_written((output, f"{len(files)} files, {size / 1e6:.1f} MB"))
-    out.print(f"Make a run of it anywhere with:\n  highrank import {output} --out RUN", soft_wrap=True, markup=False)
+    say(f"Make a run of it anywhere with:\n  highrank import {output} --out RUN")
 
 
 def import_(
@@ -258,4 +260,4 @@ def import_(
     progress = import_run(folder, run)
     name = run.recipe().name
     say_written((output, f"{name} at epoch {progress.epoch}"))
-    out.print(f"Continue with:\n  highrank train {name} --out {output} --resume", soft_wrap=True, markup=False)
+    say(f"Continue with:\n  highrank train {name} --out {output} --resume")

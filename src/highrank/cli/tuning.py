@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from highrank.cli.options import err, out
+from highrank.cli.options import err, out, say
 
 if TYPE_CHECKING:
     from highrank.evaluation.tune import Tuned
@@ -32,7 +32,7 @@ def show_points(tuned: "Tuned[Any]") -> None:
             table.add_row(*(f"{getattr(settings, name):g}" for name in names), _ppl(nll))
     out.print(table)
     more = "" if len(seen) == len(tuned.points) else ", each row with its best lambda"
-    out.print(f"{len(tuned.points)} points tried on {tuned.tokens:,} tokens of valid{more}; best: {_line(tuned.best)}")
+    say(f"{len(tuned.points)} points tried on {tuned.tokens:,} tokens of valid{more}; best: {_line(tuned.best)}")
 
 
 def say_edges(found: dict[str, Any], run: Path) -> None:
@@ -43,11 +43,9 @@ def say_edges(found: dict[str, Any], run: Path) -> None:
     said = {"smallest": "the smallest", "largest": "the largest", "only": "the only one"}
     edges = ", ".join(f"{NAMES[knob]} {best[NAMES[knob]]} ({said[which]})" for knob, which in found["at_edge"].items())
     how = "--cache" if "window" in best else "--dynamic"
-    out.print(
+    say(
         f"At an edge of what was tried: {edges}. Better settings may lie beyond; search on from there with:\n"
-        f"  highrank evaluate {run} {how} --tune {' '.join(f'--{name} {value}' for name, value in best.items())}",
-        soft_wrap=True,
-        markup=False,
+        f"  highrank evaluate {run} {how} --tune {' '.join(f'--{name} {value}' for name, value in best.items())}"
     )
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 import highrank
-from highrank.cli.options import AsJson, DataDir, Device, RunFolder, err, find_device, out, print_json, watching
+from highrank.cli.options import AsJson, DataDir, Device, RunFolder, err, find_device, print_json, say, watching
 from highrank.cli.tuning import say_edges, say_point, show_points
 from highrank.errors import UserError
 
@@ -130,10 +130,9 @@ def evaluate(
         say_edges(row["tuned"], run)
     how = f"dynamic evaluation, {_told(row['dynamic'])}; " if dynamic else ""
     how = f"with a cache, {_told(row['cache'])}; " if cache else how
-    out.print(
+    say(
         f"{run}: {split} perplexity {result.perplexity:.2f} "
-        f"({how}{result.nll:.4f} nats a token, {result.tokens:,} tokens predicted)",
-        soft_wrap=True,
+        f"({how}{result.nll:.4f} nats a token, {result.tokens:,} tokens predicted)"
     )
 
 
