@@ -295,7 +295,7 @@ def test_recipes_fit_the_screen_whole(place, monkeypatch, width):
     heads = [cell for line in lines if line.startswith("┃") for cell in line.strip("┃").split("┃")]
     assert [head.strip() for head in heads if head.strip()] == list(RECIPES)  # whole, and every one of them once
     assert "…" not in "".join(tables)
-    for value in ("1150/1150/400", "two-tailed", "68.73 / 65.40", "train.finetune_max_epochs"):
+    for value in ("1150,1150,400", "two-tailed", "68.73 / 65.40", "train.finetune_max_epochs"):
         assert any(value in line for line in tables)
 
 

@@ -184,8 +184,10 @@ def check(recipe: Recipe) -> None:
             positive[f"train.{name}"] = getattr(t, name)
     positive |= {f"model.hidden_sizes[{i}]": size for i, size in enumerate(m.hidden_sizes)}
     for key, value in positive.items():
-        if not 0 < value < math.inf:
-            raise UserError(f"{key} must be {'finite' if value == math.inf else 'positive'}, got {value}.")
+        if not value > 0:
+            raise UserError(f"{key} must be positive, got {value}.")
+        if value == math.inf and key != "train.clip":  # which then clips nothing
+            raise UserError(f"{key} must be finite, got {value}.")
     for key in (
         "weight_decay",
         "alpha",
