@@ -4,6 +4,7 @@ import contextlib
 import errno
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,20 @@ def new_folder(folder: Path) -> None:
         raise UserError(f"{folder} is a file: choose a folder with --out.")
     if folder.exists() and any(folder.iterdir()):
         raise UserError(f"{folder} is not empty: choose another --out.")
+
+
+@contextlib.contextmanager
+def whole_folder(folder: Path) -> Iterator[Path]:
+    """A folder beside the new `folder` to fill; it takes that name only once it is complete."""
+    new_folder(folder)
+    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        if folder.exists():
+            folder.rmdir()  # it is empty
+        os.replace(temporary, folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -159,6 +159,17 @@ def test_half_an_import_is_no_run(run, tmp_path, monkeypatch):
         full.setattr(Run, "save_model", lambda *_: (_ for _ in ()).throw(UserError("the disk is full")))
         with pytest.raises(UserError, match="the disk is full"):
             import_run(tmp_path / "export", copy)
-    assert not copy.exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"toy", "run", "export"}
+    copy.folder.mkdir()  # empty: as good as none
     import_run(tmp_path / "export", copy)
     assert copy.exists()
+
+
+def test_half_an_export_is_none(run, tmp_path, monkeypatch):
+    with monkeypatch.context() as full:
+        full.setattr("highrank.training.export.write_text", lambda *_: (_ for _ in ()).throw(UserError("no space")))
+        with pytest.raises(UserError, match="no space"):
+            export_run(run, tmp_path / "export", torch.float16, 10**6, averages_only=True)
+    assert {path.name for path in tmp_path.iterdir()} == {"toy", "run"}
+    files = export_run(run, tmp_path / "export", torch.float16, 10**6, averages_only=True)
+    assert {*files} == {*(tmp_path / "export").iterdir()}

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from highrank.errors import UserError
-from highrank.files import new_folder, read_json, read_tensors, write_json, write_tensors, write_text
+from highrank.files import read_json, read_tensors, whole_folder, write_json, write_tensors, write_text
 from highrank.training import checkpoint as checkpoints
 from highrank.training.checkpoint import Checkpoint, Progress
 from highrank.training.run import Run, build_model, copy_weights
@@ -34,7 +34,11 @@ EPOCHS = "epochs.jsonl"
 
 def export_run(run: Run, folder: Path, dtype: torch.dtype, max_shard_bytes: int, averages_only: bool) -> list[Path]:
     """Write the export of a run's last checkpoint into `folder`; returns the files written."""
-    new_folder(folder)
+    with whole_folder(folder) as made:
+        return [folder / file.name for file in _export(run, made, dtype, max_shard_bytes, averages_only)]
+
+
+def _export(run: Run, folder: Path, dtype: torch.dtype, max_shard_bytes: int, averages_only: bool) -> list[Path]:
     run.info()  # says so where there is no run
     saved = checkpoints.load(run.folder)
     best = read_tensors(run.model_file, "trained model") if run.model_file.exists() else saved.weights
@@ -81,7 +85,11 @@ def import_run(folder: Path, run: Run) -> Progress:
     """Make a run from an export: it can be resumed, evaluated and exported again."""
     if run.exists():
         raise UserError(f"{run.folder} already holds a run: choose another --out.")
-    new_folder(run.folder)
+    with whole_folder(run.folder) as made:
+        return _import(folder, Run(made))
+
+
+def _import(folder: Path, run: Run) -> Progress:
     if not folder.is_dir():
         raise UserError(f"there is no folder {folder}: name one made by 'highrank export'.")
     index = read_json(folder / "index.json", "export (index.json)")
@@ -100,7 +108,7 @@ def import_run(folder: Path, run: Run) -> Progress:
     saved.progress.metrics_bytes = run.metrics_file.stat().st_size
     checkpoints.save(run.folder, saved)
     run.save_model(best, {"epoch": saved.progress.epoch, "imported": True})
-    for name in reversed(COPIED):  # run.json last: it makes the folder a run, and half of one would train from scratch
+    for name in COPIED:
         write_json(run.folder / name, read_json(folder / name, name))
     return saved.progress
 
