@@ -58,8 +58,12 @@ def evaluate(
 
     if split not in ("train", "valid", "test"):
         raise UserError(f'there is no split "{split}": choose valid, test or train.')
-    if lamb is not None and not 0 < lamb < math.inf:
-        raise UserError(f"--lambda must be positive and finite, got {lamb}.")
+    for name, value in (("lr", lr), ("lambda", lamb), ("theta", theta), ("epsilon", epsilon)):
+        if value is not None and not math.isfinite(value):
+            raise UserError(f"--{name} must be finite, got {value}.")
+    for name, value in (("lambda", lamb), ("epsilon", epsilon)):
+        if value is not None and value <= 0:
+            raise UserError(f"--{name} must be positive, got {value}.")
     if dynamic and cache:
         raise UserError("--dynamic and --cache are two ways to adapt: choose one.")
     of_dynamic = {"lr": lr, "epsilon": epsilon, "segment": segment}
@@ -68,8 +72,6 @@ def evaluate(
         stray = next((name for name, value in options.items() if value is not None), None)
         if not on and stray:
             raise UserError(f"--{stray} belongs to {flag}: {'leave it out' if dynamic or cache else 'add that'}.")
-    if epsilon is not None and not 0 < epsilon < math.inf:
-        raise UserError(f"--epsilon must be positive and finite, got {epsilon}.")
     if lamb is not None and not (dynamic or cache):
         raise UserError("--lambda belongs to --dynamic or --cache: add one of them.")
     if cache and lamb is not None and lamb >= 1:
