@@ -564,8 +564,8 @@ def test_options_of_another_way_are_named_and_refused(place, trained):
     assert "--lr belongs to --dynamic: leave it out" in fails("evaluate", "run", "--cache", "--lr", 1, cwd=place)
     assert "--epsilon must be positive" in fails("evaluate", "run", "--dynamic", "--epsilon", -1, cwd=place)
     for name, how in (("lr", "dynamic"), ("epsilon", "dynamic"), ("lambda", "cache"), ("theta", "cache")):
-        told = fails("evaluate", "run", f"--{how}", f"--{name}", "nan", cwd=place)
-        assert f"--{name} must be finite, got nan" in told
+        told = fails("evaluate", "run", f"--{how}", f"--{name}", "inf", cwd=place)
+        assert f"--{name} must be finite, got inf" in told
     assert "leaves columns of fewer than 20" in fails("evaluate", "run", "--batch-size", 100_000, cwd=place)
 
 
