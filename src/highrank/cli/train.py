@@ -52,11 +52,9 @@ def train(
         float, typer.Option(min=0.0, help="Seconds between checkpoints within an epoch.")
     ] = 120.0,
     graphs: Annotated[bool, typer.Option(help="Replay training steps as CUDA graphs, on an NVIDIA GPU.")] = True,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the run exactly where its last checkpoint is.")
-    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run where its last checkpoint is.")] = False,
 ) -> None:
-    """Train a model by a recipe: NT-ASGD, then finetuning. Ctrl-C saves; --resume continues exactly.
+    """Train a model by a recipe: NT-ASGD, then finetuning. Ctrl-C saves; --resume continues.
 
     Examples:
 

@@ -1,4 +1,4 @@
-"""Checkpoints from which a run continues exactly where it was.
+"""Checkpoints from which a run continues where it was, on a CPU bit for bit.
 
 A checkpoint is a safetensors file (weights, averages, hidden states, random generators) and `checkpoint.json`
 (counters, histories, position). The tensors are written first, under a name of their own; then checkpoint.json, which
