@@ -266,3 +266,12 @@ def test_a_heads_memory_budget_reaches_the_loss(name, monkeypatch):
     head.nll(torch.randn(5, 6), torch.randint(11, (5,)), slab_bytes=678)  # for this call
     head.nll(torch.randn(5, 6), torch.randint(11, (5,)))
     assert seen == [12345, 678, 12345]
+
+
+@pytest.mark.parametrize("kind", [SoftmaxHead, MoCHead, MoSHead])
+def test_the_loss_is_computed_in_the_precision_of_the_weights(kind):
+    """As log_prob is: a state in float32 does not make a head of float64 forget its digits."""
+    head = (kind(6, 11) if kind is SoftmaxHead else kind(6, 5, 11, 3)).double()
+    g, targets = torch.randn(4, 6), torch.arange(4)
+    expected = -head.log_prob(g)[torch.arange(4), targets]
+    torch.testing.assert_close(head.nll(g, targets).double(), expected, rtol=1e-12, atol=1e-12)

@@ -12,8 +12,7 @@ from highrank.heads.head import Head
 from highrank.heads.output_embedding import (
     check_dropouts,
     check_sizes,
-    in_weight_dtype,
-    match_features,
+    for_product,
     output_bias,
     output_embedding,
 )
@@ -48,8 +47,7 @@ class MixtureComponents(nn.Module):
         self.latent = AlignedLinear(in_features, n_components * embed_dim)
 
     def forward(self, g: Tensor) -> tuple[Tensor, Tensor]:
-        match_features(g, self.latent.in_features)
-        g = in_weight_dtype(g, self.latent.weight)
+        g = for_product(g, self.latent.weight)
         log_pi = torch.log_softmax(self.prior(g).to(torch.promote_types(g.dtype, torch.float32)), dim=-1)
         h = torch.tanh(self.latent(g))
         if self.training:

@@ -37,14 +37,11 @@ def output_bias(vocab_size: int, bias: bool) -> nn.Parameter | None:
     return nn.Parameter(torch.zeros(vocab_size)) if bias else None
 
 
-def in_weight_dtype(g: Tensor, weight: Tensor) -> Tensor:
-    """g of any float dtype, for a product with `weight`; autocast does that by itself where it is on."""
+def for_product(g: Tensor, weight: Tensor) -> Tensor:
+    """g of any float dtype, for a product with `weight` (..., in_features); autocast casts by itself where it is on."""
+    if g.shape[-1:] != weight.shape[-1:]:
+        raise ValueError(f"g must have in_features = {weight.shape[-1]} as its last size, got shape {tuple(g.shape)}")
     return g if torch.is_autocast_enabled(g.device.type) else g.to(weight.dtype)
-
-
-def match_features(g: Tensor, in_features: int) -> None:
-    if g.shape[-1:] != (in_features,):
-        raise ValueError(f"g must have in_features = {in_features} as its last size, got shape {tuple(g.shape)}")
 
 
 def match_targets(g: Tensor, targets: Tensor, vocab_size: int, ignore_index: int | None) -> None:

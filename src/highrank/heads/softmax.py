@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from highrank.heads.head import Head, one_softmax
-from highrank.heads.output_embedding import check_sizes, in_weight_dtype, match_features, output_bias, output_embedding
+from highrank.heads.output_embedding import check_sizes, for_product, output_bias, output_embedding
 from highrank.ops.mos_nll import Impl
 
 
@@ -40,13 +40,11 @@ class SoftmaxHead(Head):
         self.bias = output_bias(vocab_size, bias)
 
     def softmaxes(self, g: Tensor) -> tuple[Tensor, Tensor]:
-        match_features(g, self.in_features)
-        return one_softmax(in_weight_dtype(g, self.weight))
+        return one_softmax(for_product(g, self.weight))
 
     def log_prob(self, g: Tensor) -> Tensor:
         """Log-probabilities of the whole vocabulary, (..., V)."""
-        match_features(g, self.in_features)
-        logits = F.linear(in_weight_dtype(g, self.weight), self.weight, self.bias)
+        logits = F.linear(for_product(g, self.weight), self.weight, self.bias)
         return torch.log_softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)), dim=-1)
 
     def extra_repr(self) -> str:

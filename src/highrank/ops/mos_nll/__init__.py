@@ -31,7 +31,8 @@ def mos_nll(
     `auto` takes the Triton kernels for half precision on an NVIDIA GPU, and slabs everywhere else. `slab_bytes` bounds
     the logits held at any moment; each implementation has its default. Under autocast the
     matrix products run in the autocast dtype; sums, logarithms and the gradients of `weight` and `bias` stay float32.
-    There is no index to ignore: give padding any word, and its loss the weight zero. What is no word is torch's
+    There is no index to ignore: give padding any word, and its loss the weight zero (a head does, by its own
+    `ignore_index`). What is no word is torch's
     error, or NaN where the Triton kernels run.
 
     >>> h, log_pi = torch.randn(7, 3, 5), torch.randn(7, 3).log_softmax(-1)
