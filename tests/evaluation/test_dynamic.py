@@ -71,6 +71,34 @@ def test_equals_the_formulas(head, lamb, device):
     assert math.isclose(result.nll, expected, rel_tol=1e-10)
 
 
+def test_tf32_is_for_the_statistics_alone():
+    matmul, seen = torch.backends.cuda.matmul, []
+    before = matmul.fp32_precision
+
+    def look(*_):
+        seen.append(matmul.fp32_precision)
+
+    model, train, ids = make("mos"), torch.randint(V, (203,)), torch.randint(V, (58,))
+    statistics = gradient_statistics(model, train, SETTINGS, look)
+    assert set(seen) == {"tf32"}
+    assert matmul.fp32_precision == before != "tf32"
+    seen.clear()
+    dynamic_evaluate(model, ids, statistics, SETTINGS, look)
+    assert set(seen) == {before}
+    with pytest.raises(ZeroDivisionError):
+        gradient_statistics(model, train, SETTINGS, lambda done, total: 1 // 0)
+    assert matmul.fp32_precision == before
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("head", ["softmax", "moc", "mos"])
+def test_statistics_on_a_gpu_are_exact_to_a_thousandth(head):
+    train = torch.randint(V, (2003,))
+    exact = gradient_statistics(make(head), train, SETTINGS)
+    for r, wanted in zip(gradient_statistics(make(head).float().cuda(), train, SETTINGS), exact, strict=True):
+        assert (r.cpu().double() - wanted).norm() < 2e-3 * wanted.norm()
+
+
 def test_progress_begins_at_once_and_ends_with_the_text():
     model, ids, told = make("softmax"), torch.randint(V, (58,)), []
     statistics = gradient_statistics(model, torch.randint(V, (203,)), SETTINGS)

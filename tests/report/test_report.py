@@ -374,6 +374,28 @@ def test_curves_of_a_few_epochs_are_left_out_beside_long_ones(tmp_path):
     close(figure)
 
 
+@pytest.mark.parametrize(
+    ("began", "first", "count"),
+    [
+        ("10:00", 1, 1),  # the same run, later: its curve holds the earlier one's
+        ("11:00", 1, 2),  # another run
+        ("10:00", 3, 2),  # the same run, but its curve has lost the first epochs
+        (None, 1, 2),  # nobody knows
+    ],
+)
+def test_a_run_that_goes_on_is_drawn_once(tmp_path, began, first, count):
+    def at(epochs, seconds, started):
+        curve = {"epoch": epochs, "seconds": [60.0 * e for e in epochs], "valid_ppl": [80.0 - e for e in epochs]}
+        place = {"commit": "abc", "machine": "NVIDIA H200", "torch": "2", "started": started}
+        return make(epochs=epochs[-1], seconds=seconds, curve=curve, provenance=place)
+
+    put(tmp_path, a=at([1, 2, 3], 180.0, began and "10:00"), b=at(list(range(first, 6)), 300.0, began))
+    ((_, figure),) = figures(load_records(tmp_path), []).values()
+    shown = [text.get_text() for text in figure.axes[1].get_legend().get_texts()]
+    assert shown == ["ptb-mos, 3 min", "ptb-mos, 5 min"][-count:]
+    close(figure)
+
+
 def test_what_is_not_a_record_is_named(tmp_path):
     put(tmp_path, a={"recipe": "ptb-mos"})
     with pytest.raises(UserError, match=r"a\.json is not a run record: it lacks epochs"):

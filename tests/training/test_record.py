@@ -79,7 +79,7 @@ def test_pieces_add_up_across_resume_and_export(staged, tmp_path):
 def test_a_record_holds_what_needs_the_weights(staged, tmp_path, monkeypatch):
     run, corpus = staged
     settings = DynamicSettings(lr=0.01, lamb=0.1, stats_batch_size=4)
-    monkeypatch.setattr("highrank.training.record.dynamic_settings", lambda corpus: settings)
+    monkeypatch.setattr("highrank.training.adapted.dynamic_settings", lambda corpus: settings)
     monkeypatch.setattr("highrank.evaluation.tune.FACTORS", (2.0,))
     monkeypatch.setattr("highrank.evaluation.tune.KNOBS", ("lamb",))
     made = record(run, corpus, CPU, dynamic=True, cache=True, tune=True, tune_tokens=100)
@@ -109,6 +109,25 @@ def test_a_record_holds_what_needs_the_weights(staged, tmp_path, monkeypatch):
     assert len(made["cache_tuned"]["tuning"]["tried"]) == 20  # of hundreds: the best
     json.dumps(made)
     assert made.keys() >= {"recipe", "epochs", "seconds", "valid_ppl", "test_ppl", "seed", "provenance"}
+
+
+def test_who_is_cut_off_keeps_the_parts_before(staged, monkeypatch):
+    run, corpus = staged
+    settings = DynamicSettings(lr=0.01, lamb=0.1, stats_batch_size=4)
+    monkeypatch.setattr("highrank.training.adapted.dynamic_settings", lambda corpus: settings)
+    kept = []
+    made = record(run, corpus, CPU, dynamic=True, cache=True, keep=kept.append)
+    assert [one.keys() - kept[0].keys() for one in kept] == [set(), {"dynamic"}, {"dynamic", "cache"}]
+    assert kept[-1] == made
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("highrank.training.adapted.cache_evaluate", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        record(run, corpus, CPU, dynamic=True, cache=True, known=kept[0], keep=kept.append)
+    assert kept[-1].keys() == {*kept[0], "dynamic"}
+    assert kept[-1]["dynamic"]["test_ppl"] == made["dynamic"]["test_ppl"]
 
 
 def test_a_record_of_the_same_state_keeps_what_it_has(toy_corpus, tmp_path):

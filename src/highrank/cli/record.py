@@ -1,5 +1,6 @@
 """`highrank record`: one complete record of a run, while its weights are at hand."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -28,7 +29,8 @@ def record(
 
     Perplexities of the best weights, of every stage, with --dynamic and --cache how they do when they adapt to what
     they read; settings, seed, machines, commits, times and the whole curve. A record that is there already keeps what
-    it has and gains what is new, unless the run was trained further.
+    it has and gains what is new, unless the run was trained further. It is written part by part: Ctrl-C costs only
+    the part at hand.
     """
     from highrank.files import output_folder, read_json, write_json
     from highrank.training.record import record as make_record
@@ -54,9 +56,8 @@ def record(
     with watching() as watch:
         made = make_record(
             opened, corpus, where, dynamic=dynamic, cache=cache, tune=tune, tune_tokens=tune_tokens,
-            watch=watch, on_point=say_point, known=known,
+            watch=watch, on_point=say_point, known=known, keep=partial(write_json, output),
         )  # fmt: skip
-    write_json(output, made)
     parts = [f"{how}valid {part['valid_ppl']:.2f}, test {part['test_ppl']:.2f}" for how, part in _parts(made)]
     say(f"{made['recipe']}, {made['epochs']} epoch{'s' * (made['epochs'] != 1)}: {'; '.join(parts)}")
     for how in ("dynamic_tuned", "cache_tuned"):

@@ -39,6 +39,7 @@ def _learning(prefix: str, records: list[Record]) -> tuple[str, Figure] | None:
         return None
     longest = {r.recipe: max(other.data["epochs"] for other in shown if other.recipe == r.recipe) for r in shown}
     shown = [r for r in shown if r.data["epochs"] > longest[r.recipe] / 10]  # a few epochs tell nothing beside hundreds
+    shown = [r for r in shown if not any(_goes_on(r, other) for other in shown)]
     figure, axes = _panels(2)
     styles = _styles(shown)
     reached = min(min(_curve(record)["valid_ppl"]) for record in shown)
@@ -125,6 +126,13 @@ def _curve(record: Record) -> dict[str, list[float]]:
         return {}
     good = [i for i, value in enumerate(curve["valid_ppl"]) if isinstance(value, int | float)]
     return {key: [curve[key][i] for i in good] for key in ("epoch", "seconds", "valid_ppl")} if good else {}
+
+
+def _goes_on(record: Record, other: Record) -> bool:
+    """Whether `other` is the same run after more training, and its curve holds all of this one's."""
+    started, epochs = record.data["provenance"].get("started"), _curve(record)["epoch"]
+    same = started is not None and started == other.data["provenance"].get("started")
+    return same and len(_curve(other)["epoch"]) > len(epochs) and set(epochs) <= set(_curve(other)["epoch"])
 
 
 def _mark(axis: Any, record: Record, x: list[float], y: list[float], colour: str) -> None:

@@ -1,8 +1,8 @@
 """Run -> record: what a run came to, on one page of JSON that can stand without its weights.
 
 `summarize` writes summary.json into the run's folder whenever training ends or pauses. `record` adds what needs the
-weights, while they are at hand: dynamic evaluation and the cache. Made again of the same state, a record keeps what it
-has and gains what is new. `highrank report` reads records and nothing else.
+weights, while they are at hand: dynamic evaluation and the cache (`adapted.py`). Made again of the same state, a record
+keeps what it has and gains what is new. `highrank report` reads records and nothing else.
 
     valid_ppl, test_ppl    of the best weights on validation, in float32, one stream
     stages                 the same at the end of training (stage 0) and of each finetuning stage
@@ -11,34 +11,22 @@ has and gains what is new. `highrank report` reads records and nothing else.
     seconds, epochs        in all, over every piece
 """
 
-import dataclasses
-import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from highrank.data.corpus import Corpus, cache_folder
-from highrank.evaluation.cache import cache_evaluate
-from highrank.evaluation.dynamic import cached_statistics, dynamic_evaluate
-from highrank.evaluation.perplexity import Evaluation, OnProgress, evaluate
-from highrank.evaluation.tune import OnPoint, Settings, tune_cache, tune_dynamic
+from highrank.data.corpus import Corpus
+from highrank.evaluation.perplexity import evaluate
+from highrank.evaluation.tune import OnPoint
 from highrank.files import write_json
-from highrank.recipes import cache_settings, dynamic_settings, overrides
-from highrank.recipes.recipe import CacheSettings, DynamicSettings
+from highrank.recipes import overrides
 from highrank.training import checkpoint as checkpoints
+from highrank.training.adapted import SPLITS, Watch, adapted, unwatched
 from highrank.training.checkpoint import Progress, stage_result
-from highrank.training.provenance import provenance
 from highrank.training.run import Run, load
 
-SPLITS = ("valid", "test")
 CURVE = ("epoch", "seconds", "train_ppl", "valid_ppl")
-Watch = Callable[[str], OnProgress]  # what is about to start -> whom to tell (done, total)
-
-
-def unwatched(what: str) -> OnProgress:
-    return lambda done, total: None
 
 
 def summarize(
@@ -90,45 +78,26 @@ def record(
     watch: Watch = unwatched,
     on_point: OnPoint | None = None,
     known: dict[str, Any] | None = None,
+    keep: Callable[[dict[str, Any]], object] = lambda made: None,
 ) -> dict[str, Any]:
     """The run's summary, made now unless the one at hand is of this very state, and how it does when it adapts.
 
     `dynamic` and `cache` use the published settings; `tune` adds the best ones found on validation, or on its first
     `tune_tokens` tokens, beside them. `known` is an earlier record of the run, added to if nothing was trained since.
+    `keep` is handed the record as it grows, so that who is cut off in a long evaluation keeps those before it.
     """
     progress = checkpoints.load_progress(run.folder)
-    summary = next((told for told in (known, run.summary()) if told and _tells_of(told, progress)), None)
-    if summary is None:
-        summary = summarize(run, corpus, device, _outcome(progress), watch=watch)
-    adapted: dict[str, Any] = {}
-    loaded = load(run.folder, device)
-    model, valid = loaded.model, corpus.splits["valid"][: None if tune_tokens is None else tune_tokens + 1]
-    if dynamic:
-        settings = dynamic_settings(loaded.recipe.data.corpus)
-        statistics = cached_statistics(
-            model, run.model_file, corpus.splits["train"], settings, cache_folder(), watch("gradient statistics")
-        )
-
-        def learn(ids: Tensor, how: DynamicSettings, tell: OnProgress) -> Evaluation:
-            return dynamic_evaluate(model, ids, statistics, how, tell)
-
-        adapted["dynamic"] = _on_both(learn, settings, corpus, device, watch, "dynamic")
-        if tune:
-            found = tune_dynamic(model, valid, statistics, settings, on_point, watch("tuning dynamic evaluation"))
-            adapted["dynamic_tuned"] = _on_both(learn, found.best, corpus, device, watch, "dynamic, tuned")
-            adapted["dynamic_tuned"]["tuning"] = found.as_json()
-    if cache:
-        usual = cache_settings(loaded.recipe.data.corpus)
-
-        def remember(ids: Tensor, how: CacheSettings, tell: OnProgress) -> Evaluation:
-            return cache_evaluate(model, ids, how, on_progress=tell)
-
-        adapted["cache"] = _on_both(remember, usual, corpus, device, watch, "cache")
-        if tune:
-            best = tune_cache(model, valid, usual, watch("tuning the cache"))
-            adapted["cache_tuned"] = _on_both(remember, best.best, corpus, device, watch, "cache, tuned")
-            adapted["cache_tuned"]["tuning"] = best.as_json(most=20)
-    return {**summary, **adapted}
+    made = next((told for told in (known, run.summary()) if told and _tells_of(told, progress)), None)
+    if made is None:
+        made = summarize(run, corpus, device, _outcome(progress), watch=watch)
+    keep(made)
+    for name, part in adapted(
+        run, corpus, device, dynamic=dynamic, cache=cache, tune=tune, tune_tokens=tune_tokens, watch=watch,
+        on_point=on_point,
+    ):  # fmt: skip
+        made = {**made, name: part}
+        keep(made)
+    return made
 
 
 def _tells_of(summary: dict[str, Any], progress: Progress) -> bool:
@@ -140,21 +109,6 @@ def _tells_of(summary: dict[str, Any], progress: Progress) -> bool:
 def record_of(run: Run, data: Any) -> bool:
     """Whether `data` is a record of this run, be it of an earlier state or made where it was carried from."""
     return isinstance(data, dict) and data.get("provenance", {}).get("started") == run.info()["provenance"]["started"]
-
-
-def _on_both(
-    adapt: Callable[[Tensor, Settings, OnProgress], Evaluation],
-    settings: Settings,
-    corpus: Corpus,
-    device: torch.device,
-    watch: Watch,
-    name: str,
-) -> dict[str, Any]:
-    """One way to adapt, on validation and test; where may be another machine than the one that trained."""
-    where, began = provenance(device), time.perf_counter()
-    results = {f"{s}_ppl": adapt(corpus.splits[s], settings, watch(f"{s}, {name}")).perplexity for s in SPLITS}
-    seconds = time.perf_counter() - began
-    return {"settings": dataclasses.asdict(settings), **results, "seconds": seconds, "provenance": where}
 
 
 def _outcome(progress: Progress) -> str:
