@@ -379,7 +379,7 @@ def test_curves_of_a_few_epochs_are_left_out_beside_long_ones(tmp_path):
     [
         ("10:00", 1, 1),  # the same run, later: its curve holds the earlier one's
         ("11:00", 1, 2),  # another run
-        ("10:00", 3, 2),  # the same run, but its curve has lost the first epochs
+        ("10:00", 2, 2),  # the same run, but its curve has lost the first epoch
         (None, 1, 2),  # nobody knows
     ],
 )
