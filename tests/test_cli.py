@@ -98,7 +98,7 @@ def test_train_evaluate_generate_runs(place, trained):
     assert "can resume" in highrank("runs", ".", cwd=place).stdout
 
     done = highrank("train", "ptb-mos", "--out", "run", "--resume", cwd=place)
-    assert "epoch    3" in done.stdout
+    assert "\nepoch   3: train " in done.stdout
     assert "Written to run" in done.stdout
 
 
