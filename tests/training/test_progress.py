@@ -55,7 +55,7 @@ def test_durations(seconds, text):
 
 @pytest.mark.parametrize(
     ("count", "text"),
-    [(0.0, "0"), (999.4, "999"), (1000.0, "1.0k"), (9949.0, "9.9k"), (9950.0, "10k"), (171_227.0, "171k")],
+    [(0.0, "0"), (999.4, "999"), (999.5, "1.0k"), (9949.0, "9.9k"), (9950.0, "10k"), (171_227.0, "171k")],
 )
 def test_speeds(count, text):
     assert progress._thousands(count) == text

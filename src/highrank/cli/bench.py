@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from highrank.cli.help import Verbs
 from highrank.cli.options import AsJson, Device, find_device, out, print_fitting, print_json, say_written
 from highrank.errors import UserError, nearest
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from highrank.bench.record import Record, Row
 
-app = typer.Typer(
+app = Verbs(
     help="Time the loss, the LSTM and training steps here, beside their peers: a table, a CSV and a plot.",
     short_help="What the loss, the LSTM and steps cost here.",
     no_args_is_help=True,
@@ -27,12 +28,13 @@ app = typer.Typer(
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 PARTS = (("mos-nll",), ("step",), ("lstm",), ("mos-nll", "--scaling"))
 
-Out = Annotated[Path, typer.Option("--out", help="Folder for the CSV and the plot.")]
+Out = Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder for the CSV and the plot.")]
 Rounds = Annotated[
     int | None, typer.Option(min=1, help="How often everything takes its turn. Default: 20 on a GPU, fewer on a CPU.")
 ]
 Seconds = Annotated[
-    float | None, typer.Option(min=0.0, help="Start no new measurement after this many seconds. Default: none.")
+    float | None,
+    typer.Option(min=0.0, metavar="S", help="Start no new measurement after this many seconds. Default: none."),
 ]
 DEFAULT_OUT = Path("bench")
 
@@ -117,7 +119,10 @@ def lstm(
 def step(
     recipes: Annotated[
         str | None,
-        typer.Option(help="Separated by commas; 1b-mos and 1b-softmax too. Default: the paper's table of slowdowns."),
+        typer.Option(
+            metavar="NAMES",
+            help="Separated by commas; 1b-mos and 1b-softmax too. Default: the paper's table of slowdowns.",
+        ),
     ] = None,
     how: Annotated[
         str, typer.Option(help="fast (mixed precision, graphs), plain (float32, eager), both, or auto.")
@@ -165,7 +170,9 @@ def all_(
     device: Device = "auto",
     seconds: Annotated[
         float | None,
-        typer.Option(min=1.0, help="Time for all parts together; what does not fit is left out. Default: none."),
+        typer.Option(
+            min=1.0, metavar="S", help="Time for all parts together; what does not fit is left out. Default: none."
+        ),
     ] = None,
     output: Out = DEFAULT_OUT,
 ) -> None:

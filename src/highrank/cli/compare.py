@@ -26,13 +26,17 @@ def compare(
     n: Annotated[int, typer.Option("--n", min=1, help="How many steps to show, in each direction.")] = 20,
     top: Annotated[int, typer.Option(min=1, help="How many words to show of a distribution.")] = 5,
     contains: Annotated[
-        str | None, typer.Option(help="Only steps with this word (or words in a row) in the context or as the word.")
+        str | None,
+        typer.Option(
+            metavar="WORDS", help="Only steps with this word (or words in a row) in the context or as the word."
+        ),
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Columns; 1 carries the state through the whole stream.")] = 1,
     data_dir: DataDir = None,
     device: Device = "auto",
     output: Annotated[
-        Path | None, typer.Option("--out", help="Folder for the page (HTML), Markdown, JSON and the figure.")
+        Path | None,
+        typer.Option("--out", metavar="FOLDER", help="Folder for the page (HTML), Markdown, JSON and the figure."),
     ] = None,
     as_json: AsJson = False,
     numbers_only: Annotated[

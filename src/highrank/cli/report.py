@@ -10,11 +10,16 @@ from highrank.errors import UserError
 
 
 def report(
-    results: Annotated[Path, typer.Option(help="Folder with runs/, analysis/ and benchmarks/.")] = Path("results"),
+    results: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Folder with runs/, analysis/ and benchmarks/.")
+    ] = Path("results"),
     output: Annotated[
-        Path | None, typer.Option("--out", help="Write report.html, report.md and figures into this folder.")
+        Path | None,
+        typer.Option("--out", metavar="FOLDER", help="Write report.html, report.md and figures into this folder."),
     ] = None,
-    readme: Annotated[Path | None, typer.Option(help="Renew the tables between this file's markers.")] = None,
+    readme: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Renew the tables between this file's markers.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Every result beside the paper's: as a page, as Markdown, as JSON, or put into a README.

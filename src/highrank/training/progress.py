@@ -124,7 +124,7 @@ class _Bar(_Lines):
 
 def _thousands(count: float) -> str:
     """840, 2.3k, 171k"""
-    return f"{count:.0f}" if count < 1000 else f"{count / 1000:.1f}k" if count < 9950 else f"{count / 1000:.0f}k"
+    return f"{count:.0f}" if count < 999.5 else f"{count / 1000:.1f}k" if count < 9950 else f"{count / 1000:.0f}k"
 
 
 def _duration(seconds: float) -> str:
