@@ -62,7 +62,7 @@ highrank = in_process
 def fails(*arguments, cwd, run=in_process, **options) -> str:
     """The one sentence that a mistake gets."""
     done = run(*arguments, cwd=cwd, check=2, **options)
-    lines = done.stderr.strip().splitlines()
+    lines = done.stderr.splitlines()
     assert len(lines) == 1, done.stderr
     assert lines[0].startswith("highrank: ")
     return lines[0]
@@ -281,6 +281,19 @@ def test_recipes_and_data(place, toy_folder):
     assert "tokens over" in highrank("data", "prepare", "pydoc", cwd=place).stdout
     assert "highrank quickstart" in highrank("--help", cwd=place).stdout
     assert re.match(r"highrank \d+\.\d+", highrank("--version", cwd=place).stdout)
+
+
+def test_recipes_by_name(place):
+    named = highrank("recipes", "wt2-mos", "ptb-mos", "wt2-mos", "--json", cwd=place).stdout
+    assert [row["name"] for row in json.loads(named)] == ["wt2-mos", "ptb-mos"]
+    one = highrank("recipes", "ptb-mos", cwd=place).stdout
+    assert one.count("│ model.n_components ") == 1
+    assert "highrank train ptb-mos" in one
+    assert "58.08 / 55.97" in one
+    assert "ptb-softmax" not in one
+    for more in ([], ["--json"]):
+        sentence = fails("recipes", "ptb-mos", "ptb-moz", *more, cwd=place)
+        assert sentence == 'highrank: there is no recipe called "ptb-moz"; did you mean "ptb-mos"?'
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
