@@ -404,12 +404,13 @@ def test_a_folder_corpus_is_found_from_anywhere(place, trained):
         (["train", "ptb-mos", "--set", "train.lr=fast"], 'train.lr must be a number, got "fast"'),
         (["train", "ptb-mos"], "the corpus penn was not found in"),
         (["train", "ptb-mos", "--data-dir", "nowhere"], "was not found in nowhere"),
+        (["train", "ptb-mos", "--set", "data.corpus=toy/train.txt"], "toy/train.txt is a file: name the folder that"),
         (["train", "ptb-mos", "--resume"], "no run of ptb-mos in runs to resume"),
         (["train", "pydoc-mos", "--device", "gpu"], 'no device "gpu"'),
         (["train", "pydoc-mos", "--device", "cuda:77"], "is not available here"),
         (["train", "pydoc-mos", "--time-budget", "soon"], '"soon" is not a time'),
         (["evaluate", "nothing"], "there is no run at nothing"),
-        (["evaluate", "toy"], "there is no run description"),
+        (["evaluate", "toy"], "toy is not a run: it holds no run.json; 'highrank runs toy' lists"),
         (["generate", "nothing"], "there is no run at nothing"),
         (["generate", "nothing", "--temperature", "1e-45"], "--temperature must be 0"),
         (["train", "pydoc-mos", "--time-budget", "inf"], '"inf" is not a time'),
@@ -584,9 +585,11 @@ def test_options_of_another_way_are_named_and_refused(place, trained):
 
 def test_output_folders_are_tried_before_the_work(tmp_path):
     (tmp_path / "file").write_text("x")
-    for command in ("quickstart", "theory"):
-        assert "file is a file: choose a folder with --out." in fails(command, "--out", "file", cwd=tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
+    (tmp_path / "results").mkdir()
+    for command in ("quickstart", "theory", "report", "bench mos-nll", "bench lstm", "bench step", "bench all"):
+        told = fails(*command.split(), "--out", "file", cwd=tmp_path)
+        assert told == "highrank: file is a file: choose a folder with --out."
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "results"]
 
 
 def test_names_of_runs_are_whole_on_a_narrow_screen(place, trained, monkeypatch):

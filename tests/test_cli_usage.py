@@ -92,9 +92,10 @@ def test_a_reader_that_goes_away_is_no_error():
     assert process.returncode == 1
 
 
-def test_ctrl_c_says_so(tmp_path, monkeypatch):
+@pytest.mark.parametrize("moment", ["highrank.quickstart.quickstart", "typer.main.get_command"])
+def test_ctrl_c_says_so(moment, tmp_path, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("highrank.quickstart.quickstart", interrupted)
+    monkeypatch.setattr(moment, interrupted)
     assert in_process("quickstart", cwd=tmp_path, check=130).stderr == "highrank: interrupted.\n"

@@ -33,8 +33,8 @@ data_app = Verbs(
 
 def main() -> None:
     """The `highrank` command."""
-    command, words = typer.main.get_command(app), sys.argv[1:]
     try:
+        command, words = typer.main.get_command(app), sys.argv[1:]
         with command.make_context("highrank", list(words)) as context:
             command.invoke(context)
         sys.stdout.flush()

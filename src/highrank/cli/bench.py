@@ -70,7 +70,7 @@ def mos_nll(
     from highrank.bench.table import loss_table, scaling_table
     from highrank.bench.timing import Clock
 
-    where, kind = _prepare(device), _dtype(dtype, device)
+    where, kind = _prepare(device, output), _dtype(dtype, device)
     if scaling and (sizes or compiled):
         raise UserError("--scaling chooses its own sizes and peers: leave out --sizes and --compile.")
     chosen = losses.parse_sizes(sizes or ("ptb,wt2,1b" if where.type == "cuda" else "ptb"))
@@ -107,7 +107,7 @@ def lstm(
     from highrank.bench.table import lstm_table
     from highrank.bench.timing import Clock
 
-    where = _prepare(device)
+    where = _prepare(device, output)
     shapes = lstms.choose_shapes(layers, batch)
     rounds = rounds or (20 if where.type == "cuda" else 5)
     record = Record(output / f"lstm_{machine_name(where)}.csv")
@@ -146,7 +146,7 @@ def step(
     from highrank.bench.table import step_table
     from highrank.bench.timing import Clock
 
-    where = _prepare(device)
+    where = _prepare(device, output)
     ways = steps.parse_ways(how, where)
     cases = steps.parse_cases(recipes or ",".join(steps.CASES if where.type == "cuda" else steps.CPU_DEFAULT))
     record = Record(output / f"step_{machine_name(where)}.csv")
@@ -179,7 +179,7 @@ def all_(
     """Every benchmark with its defaults, each in a process of its own: one that breaks does not stop the others."""
     from highrank.bench.parts import run_parts
 
-    find_device(device)
+    _prepare(device, output)
     began = time.monotonic()
     failed = run_parts(PARTS, ["--device", device, "--out", str(output)], seconds, out.print)
     out.print(f"all done in {time.monotonic() - began:.0f} s")
@@ -189,9 +189,12 @@ def all_(
         raise UserError(f"some benchmarks failed ({', '.join(failed)}): what they say is above.")
 
 
-def _prepare(name: str) -> "torch.device":
+def _prepare(name: str, output: Path) -> "torch.device":
     import torch
 
+    from highrank.files import output_folder
+
+    output_folder(output)
     device = find_device(name)
     if device.type == "cuda":
         torch.cuda.init()  # memory can be counted from here on

@@ -26,6 +26,7 @@ def report(
 
     Records come from 'highrank record', 'highrank analyze' and 'highrank bench'. What was not run says so.
     """
+    from highrank.files import output_folder
     from highrank.report import build, sections, update
     from highrank.report.table import flat
 
@@ -33,6 +34,8 @@ def report(
         raise UserError(f"there is no folder {results} with results: name it with --results.")
     if readme and not readme.is_file():
         raise UserError(f"there is no file {readme} to put tables into.")
+    if output:
+        output_folder(output)
     made = build(results)
     if readme:
         changed = update(readme, made)
