@@ -310,9 +310,17 @@ def test_slowdowns_come_from_the_benchmark(tmp_path):
     missing = table_of(tmp_path, "time").missing()
     assert ("MoS-5: PTB/bs" in missing, "MoS-5: PTB/best-1" in missing) == (True, False)
     assert "| `ptb-mos` | 12 x 70 | 3.00 | 280 | 0.75x | 1.9x |" in sections(build(tmp_path))["cost"]
-    csv.write_text("a,b\n1,2\n")
-    with pytest.raises(UserError, match="is not a benchmark's CSV"):
-        build(tmp_path)
+    good = 'ptb-mos,,"mixed, graphs",12,70,15,3.0,280,0.75,PTB/bs,abc,NVIDIA H200\n'
+    for text, problem in (
+        ("a,b\n1,2\n", "it has no column recipe"),
+        (HEAD.replace("bptt", "x") + good, "it has no column bptt"),
+        (HEAD + good + good.replace("3.0", "fast"), 'median_ms of row 2 is "fast", not a number'),
+        (HEAD + good.replace(",15,", ",,"), 'K of row 1 is "", not a number'),
+        (HEAD + "ptb-mos,,plain,12,70,15,3.0\n", 'tokens_per_second of row 1 is "", not a number'),
+    ):
+        csv.write_text(text)
+        with pytest.raises(UserError, match=f"step_h200.csv is not a benchmark's CSV: {problem}; measure anew."):
+            build(tmp_path)
 
 
 def test_what_the_loss_costs_comes_from_the_benchmarks(tmp_path):
@@ -327,14 +335,14 @@ def test_what_the_loss_costs_comes_from_the_benchmarks(tmp_path):
     (folder / "mos_nll_h200.csv").write_text(
         names + 'ptb,840,15,280,10000,bfloat16,"highrank, triton",ok,2.5,1.25,30,An H200\n'
         "ptb,840,15,280,10000,bfloat16,broken,timed, 1.0,,30,An H200\n"
-        "wt2,1050,15,300,33278,bfloat16,peer,ok,8,,300,An H200\n"
+        "wt2,1050,15,300,33278,bfloat16,peer,ok,8,,,An H200\n"
     )
     text = sections(build(tmp_path))["cost"]
     assert [line for line in text.splitlines() if line.startswith("| ") and "implementation" not in line] == [
         "| highrank, chunked | 100 | 1.00 | 40 |",
         "| naive | 150 | 1.50 | 1,200 |",
         "| highrank, triton | 2.50 / 1.25 ms, 30 MiB | not run |",
-        "| peer | not run | 8.00 ms, 300 MiB |",
+        "| peer | not run | 8.00 ms |",
     ]
 
 

@@ -1,6 +1,7 @@
 """results/ as data: run records, benchmark CSVs, analyses. Reading only; whatever is missing is an empty list."""
 
 import csv
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +11,27 @@ from highrank.errors import UserError
 from highrank.files import read_json
 from highrank.recipes import RECIPES, overrides
 from highrank.report.shape import ANALYSIS, RUN, wrong
+
+# The columns that are read of a benchmark's CSV, and how those that are numbers are written.
+LOSS = (
+    "size",
+    "N",
+    "K",
+    "D",
+    "V",
+    "dtype",
+    "implementation",
+    "status",
+    "median_ms",
+    "graph_ms",
+    "extra_mib",
+    "machine",
+)
+STEP = ("recipe", "settings", "how", "batch", "bptt", "K", "median_ms", "tokens_per_second", "slowdown", "paper_column",
+        "commit", "machine")  # fmt: skip
+WHOLE, DECIMAL = r"\d+", r"\d+(\.\d*)?(e[+-]?\d+)?"
+NUMBERS = {"K": WHOLE, "V": WHOLE, "median_ms": DECIMAL, "tokens_per_second": DECIMAL}
+NUMBERS |= dict.fromkeys(("graph_ms", "extra_mib", "slowdown"), f"({DECIMAL})?")  # empty where there is none
 
 
 @dataclass(frozen=True)
@@ -120,8 +142,14 @@ def load_csv(results: Path, name: str) -> list[dict[str, str]]:
     path = results / "benchmarks" / name
     if not path.exists():
         return []
+    needed = STEP if name.startswith("step") else LOSS
     with open(path, newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    if rows and "median_ms" not in rows[0]:
-        raise UserError(f"{path} is not a benchmark's CSV: it has no column median_ms.")
+        rows = list(csv.DictReader(file, restval=""))
+    if rows and (missing := [column for column in needed if column not in rows[0]]):
+        raise UserError(f"{path} is not a benchmark's CSV: it has no column {missing[0]}; measure anew.")
+    for number, row in enumerate(rows, start=1):
+        for column in [c for c in needed if c in NUMBERS and row["median_ms"]]:
+            if not re.fullmatch(NUMBERS[column], row[column].strip()):
+                said = f'{column} of row {number} is "{row[column]}", not a number'
+                raise UserError(f"{path} is not a benchmark's CSV: {said}; measure anew.")
     return [row for row in rows if row["median_ms"]]
