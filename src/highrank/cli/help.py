@@ -49,4 +49,5 @@ class Verb(TyperCommand):
     def _right(self, param: Any, shown: str) -> str:
         """... [default: 1; at least 1], for x>=1"""
         _, about = declared(self, param)
+        shown = shown.replace("\\[", "[")  # older versions of typer escape it
         return re.sub(r"(?:[^ ;[\]]*<=)?x[<>]=[^ ;[\]]*(?=;|\]$)", limits(about), shown)
