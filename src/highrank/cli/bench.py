@@ -178,8 +178,10 @@ def all_(
 ) -> None:
     """Every benchmark with its defaults, each in a process of its own: one that breaks does not stop the others."""
     from highrank.bench.parts import run_parts
+    from highrank.files import output_folder
 
-    _prepare(device, output)
+    output_folder(output)
+    find_device(device)
     began = time.monotonic()
     failed = run_parts(PARTS, ["--device", device, "--out", str(output)], seconds, out.print)
     out.print(f"all done in {time.monotonic() - began:.0f} s")
