@@ -62,7 +62,7 @@ highrank = in_process
 def fails(*arguments, cwd, run=in_process, **options) -> str:
     """The one sentence that a mistake gets."""
     done = run(*arguments, cwd=cwd, check=2, **options)
-    lines = done.stderr.strip().splitlines()
+    lines = done.stderr.splitlines()
     assert len(lines) == 1, done.stderr
     assert lines[0].startswith("highrank: ")
     return lines[0]
@@ -98,7 +98,7 @@ def test_train_evaluate_generate_runs(place, trained):
     assert "can resume" in highrank("runs", ".", cwd=place).stdout
 
     done = highrank("train", "ptb-mos", "--out", "run", "--resume", cwd=place)
-    assert "epoch    3" in done.stdout
+    assert "\nepoch   3: train " in done.stdout
     assert "Written to run" in done.stdout
 
 
@@ -283,6 +283,19 @@ def test_recipes_and_data(place, toy_folder):
     assert re.match(r"highrank \d+\.\d+", highrank("--version", cwd=place).stdout)
 
 
+def test_recipes_by_name(place):
+    named = highrank("recipes", "wt2-mos", "ptb-mos", "wt2-mos", "--json", cwd=place).stdout
+    assert [row["name"] for row in json.loads(named)] == ["wt2-mos", "ptb-mos"]
+    one = highrank("recipes", "ptb-mos", cwd=place).stdout
+    assert one.count("│ model.n_components ") == 1
+    assert "highrank train ptb-mos" in one
+    assert "58.08 / 55.97" in one
+    assert "ptb-softmax" not in one
+    for more in ([], ["--json"]):
+        sentence = fails("recipes", "ptb-mos", "ptb-moz", *more, cwd=place)
+        assert sentence == 'highrank: there is no recipe called "ptb-moz"; did you mean "ptb-mos"?'
+
+
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_recipes_fit_the_screen_whole(place, monkeypatch, width):
     from highrank.cli.options import out
@@ -391,12 +404,13 @@ def test_a_folder_corpus_is_found_from_anywhere(place, trained):
         (["train", "ptb-mos", "--set", "train.lr=fast"], 'train.lr must be a number, got "fast"'),
         (["train", "ptb-mos"], "the corpus penn was not found in"),
         (["train", "ptb-mos", "--data-dir", "nowhere"], "was not found in nowhere"),
+        (["train", "ptb-mos", "--set", "data.corpus=toy/train.txt"], "toy/train.txt is a file: name the folder that"),
         (["train", "ptb-mos", "--resume"], "no run of ptb-mos in runs to resume"),
         (["train", "pydoc-mos", "--device", "gpu"], 'no device "gpu"'),
         (["train", "pydoc-mos", "--device", "cuda:77"], "is not available here"),
         (["train", "pydoc-mos", "--time-budget", "soon"], '"soon" is not a time'),
         (["evaluate", "nothing"], "there is no run at nothing"),
-        (["evaluate", "toy"], "there is no run description"),
+        (["evaluate", "toy"], "toy is not a run: it holds no run.json; 'highrank runs toy' lists"),
         (["generate", "nothing"], "there is no run at nothing"),
         (["generate", "nothing", "--temperature", "1e-45"], "--temperature must be 0"),
         (["train", "pydoc-mos", "--time-budget", "inf"], '"inf" is not a time'),
@@ -571,9 +585,11 @@ def test_options_of_another_way_are_named_and_refused(place, trained):
 
 def test_output_folders_are_tried_before_the_work(tmp_path):
     (tmp_path / "file").write_text("x")
-    for command in ("quickstart", "theory"):
-        assert "file is a file: choose a folder with --out." in fails(command, "--out", "file", cwd=tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
+    (tmp_path / "results").mkdir()
+    for command in ("quickstart", "theory", "report", "bench mos-nll", "bench lstm", "bench step", "bench all"):
+        told = fails(*command.split(), "--out", "file", cwd=tmp_path)
+        assert told == "highrank: file is a file: choose a folder with --out."
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "results"]
 
 
 def test_names_of_runs_are_whole_on_a_narrow_screen(place, trained, monkeypatch):

@@ -102,7 +102,7 @@ def test_characters(place, toy_folder):
     ("arguments", "sentence"),
     [
         (["mos", "nothing"], "there is no run at nothing"),
-        (["mos", "toy"], "there is no run description"),
+        (["mos", "toy"], "toy is not a run: it holds no run.json"),
         (["mos", "./mos"], "are the same run"),
         (["mos", "softmax", "--split", "tset"], 'no split "tset"'),
         (["mos", "softmax", "--contains", "birdd"], 'did you mean "bird"?'),

@@ -1,5 +1,6 @@
 """Mistakes in the command line itself: one sentence of our own, exit code 2, for every command."""
 
+import re
 import subprocess
 import sys
 
@@ -24,7 +25,24 @@ def test_every_command_has_help_and_refuses_what_it_does_not_know(path, tmp_path
     assert told.startswith(f"Usage: {whole} ")
     assert max(map(len, told.splitlines())) <= 80
     assert "..." not in told.partition("Commands:")[2]  # no line of a list of commands is cut short
+    assert not re.search(r"<(?!eos>)|[{}]|x[<>]=", told)  # no type of Python's, no limits in symbols
     assert fails(*path, "--nope", cwd=tmp_path).startswith(f"highrank: '{whole}' has no option \"--nope\"; ")
+
+
+@pytest.mark.parametrize(
+    ("command", "parts"),
+    [
+        ("analyze", ["[OPTIONS] [RUN]...", "Arguments: RUN... Run folders", "--projection N ", "[at least 10]"]),
+        ("generate", ["[OPTIONS] RUN C", "Arguments: RUN A run", "--top-p X ", "[default: 0; from 0 to 2^63 - 1]"]),
+        ("export", ["--out FOLDER ", "--max-shard-size SIZE "]),
+        ("record", ["--out PATH "]),  # not named where it is declared
+        ("train", ["--set KEY=VALUE ", "--graphs / --no-graphs ", "--resume C"]),
+    ],
+)
+def test_help_names_values_and_says_their_limits_in_words(command, parts, tmp_path):
+    told = " ".join(in_process(command, "--help", cwd=tmp_path).stdout.split())
+    for part in parts:
+        assert part in told
 
 
 @pytest.mark.parametrize(
@@ -74,9 +92,10 @@ def test_a_reader_that_goes_away_is_no_error():
     assert process.returncode == 1
 
 
-def test_ctrl_c_says_so(tmp_path, monkeypatch):
+@pytest.mark.parametrize("moment", ["highrank.quickstart.quickstart", "typer.main.get_command"])
+def test_ctrl_c_says_so(moment, tmp_path, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("highrank.quickstart.quickstart", interrupted)
+    monkeypatch.setattr(moment, interrupted)
     assert in_process("quickstart", cwd=tmp_path, check=130).stderr == "highrank: interrupted.\n"

@@ -254,13 +254,13 @@ def test_the_rows_of_a_gpu(tmp_path, pretend_gpu):
 
 
 @pytest.mark.parametrize(("name", "chosen"), [("cuda", []), ("cuda:1", [torch.device("cuda:1")])])
-def test_a_gpu_with_a_number_becomes_the_current_one(monkeypatch, name, chosen):
+def test_a_gpu_with_a_number_becomes_the_current_one(monkeypatch, tmp_path, name, chosen):
     """torch refuses to choose a device without a number."""
     asked = []
     monkeypatch.setattr(bench, "find_device", torch.device)
     monkeypatch.setattr(torch.cuda, "init", lambda: None)
     monkeypatch.setattr(torch.cuda, "set_device", asked.append)
-    assert bench._prepare(name) == torch.device(name)
+    assert bench._prepare(name, tmp_path) == torch.device(name)
     assert asked == chosen
 
 

@@ -73,7 +73,8 @@ def test_override():
     ("setting", "message"),
     [
         ("train.lrr=15", 'no recipe key "train.lrr"; did you mean "train.lr"'),
-        ("lr=15", 'no recipe key "lr"'),
+        ("lr=15", 'no recipe key "lr"; did you mean "train.lr"'),
+        ("n_components=5", 'no recipe key "n_components"; did you mean "model.n_components"'),
         ("train.lr", "is not a setting: write --set key=value"),
         ("train.lr=fast", 'train.lr must be a number, got "fast"'),
         ("train.batch_size=1.5", 'train.batch_size must be a whole number, got "1.5"'),

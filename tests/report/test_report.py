@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 import re
 from pathlib import Path
 
@@ -309,9 +310,17 @@ def test_slowdowns_come_from_the_benchmark(tmp_path):
     missing = table_of(tmp_path, "time").missing()
     assert ("MoS-5: PTB/bs" in missing, "MoS-5: PTB/best-1" in missing) == (True, False)
     assert "| `ptb-mos` | 12 x 70 | 3.00 | 280 | 0.75x | 1.9x |" in sections(build(tmp_path))["cost"]
-    csv.write_text("a,b\n1,2\n")
-    with pytest.raises(UserError, match="is not a benchmark's CSV"):
-        build(tmp_path)
+    good = 'ptb-mos,,"mixed, graphs",12,70,15,3.0,280,0.75,PTB/bs,abc,NVIDIA H200\n'
+    for text, problem in (
+        ("a,b\n1,2\n", "it has no column recipe"),
+        (HEAD.replace("bptt", "x") + good, "it has no column bptt"),
+        (HEAD + good + good.replace("3.0", "fast"), 'median_ms of row 2 is "fast", not a number'),
+        (HEAD + good.replace(",15,", ",,"), 'K of row 1 is "", not a number'),
+        (HEAD + "ptb-mos,,plain,12,70,15,3.0\n", 'tokens_per_second of row 1 is "", not a number'),
+    ):
+        csv.write_text(text)
+        with pytest.raises(UserError, match=f"step_h200.csv is not a benchmark's CSV: {problem}; measure anew."):
+            build(tmp_path)
 
 
 def test_what_the_loss_costs_comes_from_the_benchmarks(tmp_path):
@@ -326,21 +335,21 @@ def test_what_the_loss_costs_comes_from_the_benchmarks(tmp_path):
     (folder / "mos_nll_h200.csv").write_text(
         names + 'ptb,840,15,280,10000,bfloat16,"highrank, triton",ok,2.5,1.25,30,An H200\n'
         "ptb,840,15,280,10000,bfloat16,broken,timed, 1.0,,30,An H200\n"
-        "wt2,1050,15,300,33278,bfloat16,peer,ok,8,,300,An H200\n"
+        "wt2,1050,15,300,33278,bfloat16,peer,ok,8,,,An H200\n"
     )
     text = sections(build(tmp_path))["cost"]
     assert [line for line in text.splitlines() if line.startswith("| ") and "implementation" not in line] == [
         "| highrank, chunked | 100 | 1.00 | 40 |",
         "| naive | 150 | 1.50 | 1,200 |",
         "| highrank, triton | 2.50 / 1.25 ms, 30 MiB | not run |",
-        "| peer | not run | 8.00 ms, 300 MiB |",
+        "| peer | not run | 8.00 ms |",
     ]
 
 
 def test_figures_show_what_the_records_say(tmp_path):
     stages = [
         {"stage": 0, "epochs": 2, "seconds": 400.0, "valid_ppl": 73.0, "test_ppl": 71.0},
-        {"stage": 1, "epochs": 3},
+        {"stage": 1, "epochs": 3, "seconds": 590.0, "valid_ppl": 70.0, "test_ppl": 68.0},
     ]
     study = {f"k{k}": make(settings=[f"model.n_components={k}"], valid=80.0 + k, epochs=60) for k in (1, 5)}
     put(tmp_path, a=make(valid=70.0, stage=1, stages=stages), **study)
@@ -412,11 +421,80 @@ def test_what_is_not_a_record_is_named(tmp_path):
 )  # fmt: skip
 def test_nonsense_in_a_record_is_named(tmp_path, key, wanted):
     good = {"recipe": "ptb-mos", "epochs": 3, "seconds": 9, "valid_ppl": 60.0, "test_ppl": 59.0, "seed": 1}
-    put(tmp_path, a=good | {"provenance": {}})
+    good |= {"provenance": {"machine": "a CPU"}}
+    put(tmp_path, a=good)
     assert len(load_records(tmp_path)) == 1
-    put(tmp_path, a=good | {"provenance": {}} | {key: "nonsense"})
+    put(tmp_path, a=good | {key: "nonsense"})
     with pytest.raises(UserError, match=rf"a\.json is not a run record: its {key} is not {wanted}"):
         load_records(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda r: r["stages"][0].pop("valid_ppl"), "its stages[0] lacks valid_ppl"),
+        (lambda r: r["stages"][0].update(seconds="long"), "its stages[0].seconds is not a number of at least 0"),
+        (lambda r: r["stages"].append(3), "its stages[1] is not an object"),
+        (lambda r: r.update(stage=[]), "its stage is not a whole number of at least 0"),
+        (lambda r: r.update(valid_ppl=math.nan), "its valid_ppl is not a number of at least 1"),
+        (lambda r: r.update(test_ppl=10**400), "its test_ppl is not a number of at least 1"),
+        (lambda r: r["pieces"][0].pop("epoch"), "its pieces[0] lacks epoch"),
+        (lambda r: r["curve"].pop("seconds"), "its curve lacks seconds"),
+        (lambda r: r["curve"].update(epoch=3), "its curve.epoch is not a list"),
+        (lambda r: r["curve"]["seconds"].pop(), "its curve has lists of unequal length"),
+        (lambda r: r["curve"]["seconds"].__setitem__(1, {}), "its curve.seconds[1] is not a number of at least 0"),
+        (lambda r: r["curve"]["valid_ppl"].__setitem__(0, None), "its curve.valid_ppl[0] is not a number"),
+        (lambda r: r.update(dynamic={"valid_ppl": 50.0}), "its dynamic lacks test_ppl"),
+        (lambda r: r["settings"].update(name={}), "its settings.name is not text"),
+        (lambda r: r["settings"]["model"].clear(), "its settings.model lacks n_components"),
+        (lambda r: r["provenance"].pop("machine"), "its provenance lacks machine"),
+    ],
+)  # fmt: skip
+def test_nonsense_deep_inside_a_record_is_named(tmp_path, change, sentence):
+    change(record := make())
+    with pytest.raises(UserError) as raised:
+        write(build(put(tmp_path, a=record)), tmp_path / "page")
+    path = tmp_path / "runs" / "a.json"
+    assert str(raised.value).startswith(f"{path} is not a run record: {sentence}")
+    assert str(raised.value).endswith("; make it anew.")
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda m: m.pop("head"), "its models[0] lacks head"),
+        (lambda m: m.update(kld={"mean": "inf"}), "its models[0].kld lacks standard_error"),
+        (lambda m: m.update(spectrum=["x"]), "its models[0].spectrum is not an object"),
+        (lambda m: m["spectrum"]["index"].pop(), "its models[0].spectrum has lists of unequal length"),
+    ],
+)
+def test_nonsense_in_an_analysis_is_named(tmp_path, change, sentence):
+    data = analysis("test", 9970)
+    change(data["models"][0])
+    (tmp_path / "analysis").mkdir()
+    path = tmp_path / "analysis" / "a.json"
+    path.write_text(json.dumps(data))
+    with pytest.raises(UserError, match=re.escape(f"{path} is not an analysis: {sentence}; make it anew.")):
+        build(tmp_path)
+
+
+def test_what_is_null_or_empty_in_a_record_is_as_if_missing(tmp_path):
+    nothing = dict.fromkeys(("stages", "stage", "pieces", "curve", "dynamic", "averaged_from", "overrides"))
+    curve = {"epoch": [], "seconds": [], "valid_ppl": []}
+    endless = {"epoch": [1], "seconds": [9.0], "valid_ppl": [math.inf]}  # JSON's Infinity, of a run that diverged
+    put(tmp_path, a=make() | nothing, b=make(curve=curve), c=make(curve=endless, valid_ppl=math.inf))
+    (tmp_path / "analysis").mkdir()
+    for name, spectrum in (
+        ("none", None),
+        ("empty", {"index": [], "values": []}),
+        ("zero", {"index": [1], "values": [0]}),
+    ):
+        data = analysis("test", 9970, spectrum=spectrum)
+        (tmp_path / "analysis" / f"{name}.json").write_text(json.dumps(data))
+    report = build(tmp_path)
+    assert len(report.records) == len(report.analyses) == 3
+    for _, figure in figures(report.records, report.analyses).values():
+        close(figure)
 
 
 def test_markers_choose_the_sections():

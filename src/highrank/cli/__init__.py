@@ -9,11 +9,12 @@ import typer
 
 import highrank
 from highrank.cli import analyze, bench, catalogue, compare, record, report, theory, train, use
+from highrank.cli.help import Verbs
 from highrank.cli.options import out
 from highrank.cli.usage import NoArgsIsHelpError, UsageError, explain
 from highrank.errors import UserError
 
-app = typer.Typer(
+app = Verbs(
     name="highrank",
     help="Language models that break the softmax bottleneck (Yang et al., ICLR 2018).\n\n"
     "Start with 'highrank quickstart': it needs no data and a few minutes on a CPU.",
@@ -23,7 +24,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-data_app = typer.Typer(
+data_app = Verbs(
     help="Which corpora there are, and whether the copy at hand is right.",
     short_help="Corpora: what they are, and whether yours are right.",
     no_args_is_help=True,
@@ -32,8 +33,8 @@ data_app = typer.Typer(
 
 def main() -> None:
     """The `highrank` command."""
-    command, words = typer.main.get_command(app), sys.argv[1:]
     try:
+        command, words = typer.main.get_command(app), sys.argv[1:]
         with command.make_context("highrank", list(words)) as context:
             command.invoke(context)
         sys.stdout.flush()
@@ -78,9 +79,9 @@ def _options(
 
 @app.command(short_help="See the bottleneck broken, in minutes on a CPU.")
 def quickstart(
-    output: Annotated[Path, typer.Option("--out", help="Folder for the report, the figure and the runs.")] = Path(
-        "quickstart"
-    ),
+    output: Annotated[
+        Path, typer.Option("--out", metavar="FOLDER", help="Folder for the report, the figure and the runs.")
+    ] = Path("quickstart"),
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of everything random.")] = 1,
 ) -> None:
     """See the bottleneck broken on a language we know and on one we speak. No download, minutes on a CPU."""

@@ -23,8 +23,9 @@ def analyze(
     tokens: Annotated[
         str | None,
         typer.Option(
+            metavar="N",
             help=f"How many tokens from the start of the text, or all. Default: all on a GPU, {CPU_TOKENS:,} on a CPU "
-            "(all of Penn Treebank's take tens of minutes there). The rank cannot exceed this number."
+            "(all of Penn Treebank's take tens of minutes there). The rank cannot exceed this number.",
         ),
     ] = None,
     projection: Annotated[
@@ -41,16 +42,21 @@ def analyze(
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the contexts and the projection.")] = 0,
     hf: Annotated[
         str | None,
-        typer.Option(help="Instead of runs: a causal language model of transformers, a folder or a name on the hub."),
+        typer.Option(
+            metavar="MODEL",
+            help="Instead of runs: a causal language model of transformers, a folder or a name on the hub.",
+        ),
     ] = None,
-    text: Annotated[Path | None, typer.Option(help="With --hf: the UTF-8 text to read.")] = None,
+    text: Annotated[Path | None, typer.Option(metavar="FILE", help="With --hf: the UTF-8 text to read.")] = None,
     precision: Annotated[
         str | None,
         typer.Option(
             help="With --hf: float64 (the default), or float32 for all but the output layer, in half the memory."
         ),
     ] = None,
-    output: Annotated[Path, typer.Option("--out", help="Folder for analysis.json and the figure.")] = Path("analysis"),
+    output: Annotated[
+        Path, typer.Option("--out", metavar="FOLDER", help="Folder for analysis.json and the figure.")
+    ] = Path("analysis"),
     data_dir: DataDir = None,
     device: Device = "auto",
     as_json: AsJson = False,

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from highrank.cli.help import Verbs
 from highrank.cli.options import AsJson, Device, find_device, out, print_fitting, print_json, say_written
 from highrank.errors import UserError, nearest
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from highrank.bench.record import Record, Row
 
-app = typer.Typer(
+app = Verbs(
     help="Time the loss, the LSTM and training steps here, beside their peers: a table, a CSV and a plot.",
     short_help="What the loss, the LSTM and steps cost here.",
     no_args_is_help=True,
@@ -27,12 +28,13 @@ app = typer.Typer(
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 PARTS = (("mos-nll",), ("step",), ("lstm",), ("mos-nll", "--scaling"))
 
-Out = Annotated[Path, typer.Option("--out", help="Folder for the CSV and the plot.")]
+Out = Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder for the CSV and the plot.")]
 Rounds = Annotated[
     int | None, typer.Option(min=1, help="How often everything takes its turn. Default: 20 on a GPU, fewer on a CPU.")
 ]
 Seconds = Annotated[
-    float | None, typer.Option(min=0.0, help="Start no new measurement after this many seconds. Default: none.")
+    float | None,
+    typer.Option(min=0.0, metavar="S", help="Start no new measurement after this many seconds. Default: none."),
 ]
 DEFAULT_OUT = Path("bench")
 
@@ -68,7 +70,7 @@ def mos_nll(
     from highrank.bench.table import loss_table, scaling_table
     from highrank.bench.timing import Clock
 
-    where, kind = _prepare(device), _dtype(dtype, device)
+    where, kind = _prepare(device, output), _dtype(dtype, device)
     if scaling and (sizes or compiled):
         raise UserError("--scaling chooses its own sizes and peers: leave out --sizes and --compile.")
     chosen = losses.parse_sizes(sizes or ("ptb,wt2,1b" if where.type == "cuda" else "ptb"))
@@ -105,7 +107,7 @@ def lstm(
     from highrank.bench.table import lstm_table
     from highrank.bench.timing import Clock
 
-    where = _prepare(device)
+    where = _prepare(device, output)
     shapes = lstms.choose_shapes(layers, batch)
     rounds = rounds or (20 if where.type == "cuda" else 5)
     record = Record(output / f"lstm_{machine_name(where)}.csv")
@@ -117,7 +119,10 @@ def lstm(
 def step(
     recipes: Annotated[
         str | None,
-        typer.Option(help="Separated by commas; 1b-mos and 1b-softmax too. Default: the paper's table of slowdowns."),
+        typer.Option(
+            metavar="NAMES",
+            help="Separated by commas; 1b-mos and 1b-softmax too. Default: the paper's table of slowdowns.",
+        ),
     ] = None,
     how: Annotated[
         str, typer.Option(help="fast (mixed precision, graphs), plain (float32, eager), both, or auto.")
@@ -141,7 +146,7 @@ def step(
     from highrank.bench.table import step_table
     from highrank.bench.timing import Clock
 
-    where = _prepare(device)
+    where = _prepare(device, output)
     ways = steps.parse_ways(how, where)
     cases = steps.parse_cases(recipes or ",".join(steps.CASES if where.type == "cuda" else steps.CPU_DEFAULT))
     record = Record(output / f"step_{machine_name(where)}.csv")
@@ -165,13 +170,17 @@ def all_(
     device: Device = "auto",
     seconds: Annotated[
         float | None,
-        typer.Option(min=1.0, help="Time for all parts together; what does not fit is left out. Default: none."),
+        typer.Option(
+            min=1.0, metavar="S", help="Time for all parts together; what does not fit is left out. Default: none."
+        ),
     ] = None,
     output: Out = DEFAULT_OUT,
 ) -> None:
     """Every benchmark with its defaults, each in a process of its own: one that breaks does not stop the others."""
     from highrank.bench.parts import run_parts
+    from highrank.files import output_folder
 
+    output_folder(output)
     find_device(device)
     began = time.monotonic()
     failed = run_parts(PARTS, ["--device", device, "--out", str(output)], seconds, out.print)
@@ -182,9 +191,12 @@ def all_(
         raise UserError(f"some benchmarks failed ({', '.join(failed)}): what they say is above.")
 
 
-def _prepare(name: str) -> "torch.device":
+def _prepare(name: str, output: Path) -> "torch.device":
     import torch
 
+    from highrank.files import output_folder
+
+    output_folder(output)
     device = find_device(name)
     if device.type == "cuda":
         torch.cuda.init()  # memory can be counted from here on

@@ -16,20 +16,21 @@ if TYPE_CHECKING:
     from highrank.recipes.recipe import Recipe
 
 
-def recipes(as_json: AsJson = False) -> None:
+def recipes(
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Only these. Default: all.")] = None,
+    as_json: AsJson = False,
+) -> None:
     """The recipes side by side, with the paper's results."""
-    from highrank.recipes import RECIPES
+    from highrank.recipes import RECIPES, get_recipe
 
+    chosen = [get_recipe(name) for name in dict.fromkeys(names or RECIPES)]
     if as_json:
         print_json(
-            [
-                {**r.resolved(), "about": r.about, "paper": [dataclasses.asdict(p) for p in r.paper]}
-                for r in RECIPES.values()
-            ]
+            [{**r.resolved(), "about": r.about, "paper": [dataclasses.asdict(p) for p in r.paper]} for r in chosen]
         )
         return
     by_corpus: dict[str, list[Recipe]] = {}
-    for recipe in RECIPES.values():
+    for recipe in chosen:
         by_corpus.setdefault(recipe.data.corpus, []).append(recipe)
     for corpus, group in by_corpus.items():
         left = group
@@ -46,7 +47,8 @@ def recipes(as_json: AsJson = False) -> None:
         for r in group:
             about.add_row(r.name, r.about)
         out.print(about, "")
-    out.print("Train one with 'highrank train NAME'; change a value with --set, as in --set model.n_components=5.")
+    one = chosen[0].name if len(chosen) == 1 else "NAME"
+    out.print(f"Train with 'highrank train {one}'; change a value with --set, as in --set model.n_components=5.")
 
 
 def _side_by_side(group: "list[Recipe]") -> Table:

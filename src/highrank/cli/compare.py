@@ -1,14 +1,14 @@
 """`highrank compare`: two runs on the same text, step by step."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from highrank.cli.options import AsJson, DataDir, Device, find_device, out, print_json, say, say_written
+from highrank.cli.options import AsJson, DataDir, Device, find_device, out, print_json, say, say_written, watching
 from highrank.errors import UserError
 
 if TYPE_CHECKING:
@@ -26,13 +26,17 @@ def compare(
     n: Annotated[int, typer.Option("--n", min=1, help="How many steps to show, in each direction.")] = 20,
     top: Annotated[int, typer.Option(min=1, help="How many words to show of a distribution.")] = 5,
     contains: Annotated[
-        str | None, typer.Option(help="Only steps with this word (or words in a row) in the context or as the word.")
+        str | None,
+        typer.Option(
+            metavar="WORDS", help="Only steps with this word (or words in a row) in the context or as the word."
+        ),
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Columns; 1 carries the state through the whole stream.")] = 1,
     data_dir: DataDir = None,
     device: Device = "auto",
     output: Annotated[
-        Path | None, typer.Option("--out", help="Folder for the page (HTML), Markdown, JSON and the figure.")
+        Path | None,
+        typer.Option("--out", metavar="FOLDER", help="Folder for the page (HTML), Markdown, JSON and the figure."),
     ] = None,
     as_json: AsJson = False,
     numbers_only: Annotated[
@@ -45,8 +49,6 @@ def compare(
     mixtures; then the gain by how often the word was seen, and by the word before. The first comparison of a run reads
     the whole split; its losses are kept in the user's cache folder, so the next ones are quick.
     """
-    from rich.progress import Progress, TaskID
-
     from highrank.analysis.compare import compare_runs
     from highrank.files import output_folder
     from highrank.report.comparison import as_json as comparison_json
@@ -59,13 +61,13 @@ def compare(
         output_folder(output)
     where = find_device(device)
     origin = {"runs": [str(run_a), str(run_b)], "provenance": provenance(where)}
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        tasks: dict[str, TaskID] = {}
+    with watching() as watch:
+        tellers: dict[str, Callable[[int, int], object]] = {}
 
         def progress(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = bar.add_task(what)
-            bar.update(tasks[what], completed=done, total=total)
+            if what not in tellers:
+                tellers[what] = watch(what)
+            tellers[what](done, total)
 
         comparison = compare_runs(
             run_a, run_b, split=split, n=n, top=top, contains=contains, batch_size=batch_size, data_dir=data_dir,

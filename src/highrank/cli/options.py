@@ -29,7 +29,10 @@ LINE_EVERY_SECONDS = 30.0
 
 DataDir = Annotated[
     Path | None,
-    typer.Option(help="Folder of the corpus, or of corpora. Default: $HIGHRANK_DATA, then the user's cache folder."),
+    typer.Option(
+        metavar="FOLDER",
+        help="Folder of the corpus, or of corpora. Default: $HIGHRANK_DATA, then the user's cache folder.",
+    ),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]

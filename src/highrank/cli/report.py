@@ -10,17 +10,23 @@ from highrank.errors import UserError
 
 
 def report(
-    results: Annotated[Path, typer.Option(help="Folder with runs/, analysis/ and benchmarks/.")] = Path("results"),
+    results: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Folder with runs/, analysis/ and benchmarks/.")
+    ] = Path("results"),
     output: Annotated[
-        Path | None, typer.Option("--out", help="Write report.html, report.md and figures into this folder.")
+        Path | None,
+        typer.Option("--out", metavar="FOLDER", help="Write report.html, report.md and figures into this folder."),
     ] = None,
-    readme: Annotated[Path | None, typer.Option(help="Renew the tables between this file's markers.")] = None,
+    readme: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Renew the tables between this file's markers.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Every result beside the paper's: as a page, as Markdown, as JSON, or put into a README.
 
     Records come from 'highrank record', 'highrank analyze' and 'highrank bench'. What was not run says so.
     """
+    from highrank.files import output_folder
     from highrank.report import build, sections, update
     from highrank.report.table import flat
 
@@ -28,6 +34,8 @@ def report(
         raise UserError(f"there is no folder {results} with results: name it with --results.")
     if readme and not readme.is_file():
         raise UserError(f"there is no file {readme} to put tables into.")
+    if output:
+        output_folder(output)
     made = build(results)
     if readme:
         changed = update(readme, made)

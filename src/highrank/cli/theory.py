@@ -11,15 +11,15 @@ from highrank.errors import UserError
 
 
 def theory(
-    contexts: Annotated[int, typer.Option(help="N, how many contexts the language has.")] = 64,
-    words: Annotated[int, typer.Option(help="M, how many words.")] = 32,
+    contexts: Annotated[int, typer.Option(metavar="N", help="How many contexts the language has.")] = 64,
+    words: Annotated[int, typer.Option(metavar="M", help="How many words.")] = 32,
     rank: Annotated[
         int | None, typer.Option(help="Rank of A = log P*. Default: half of the smaller of contexts and words.")
     ] = None,
     dims: Annotated[
         str, typer.Option(help="The D to fit, such as 1,2,4 or 1-16. Default: a dozen around the rank.")
     ] = "",
-    components: Annotated[int, typer.Option(help="K, of MoC and MoS.")] = 4,
+    components: Annotated[int, typer.Option(metavar="K", help="Components of MoC and MoS.")] = 4,
     bias: Annotated[
         bool, typer.Option("--bias", help="Give every head an output bias; the paper's have none.")
     ] = False,
@@ -28,9 +28,9 @@ def theory(
     ] = False,
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 1,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer D and fewer, shorter fits.")] = False,
-    output: Annotated[Path, typer.Option("--out", help="Folder for the report, the table and the figures.")] = Path(
-        "theory"
-    ),
+    output: Annotated[
+        Path, typer.Option("--out", metavar="FOLDER", help="Folder for the report, the table and the figures.")
+    ] = Path("theory"),
 ) -> None:
     """Check the paper's theory on a language we know, and see how near each head can come to it for each D.
 

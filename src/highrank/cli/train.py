@@ -35,7 +35,8 @@ def train(
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe's name; 'highrank recipes' shows them.")],
     data_dir: DataDir = None,
     output: Annotated[
-        Path | None, typer.Option("--out", help="Run folder. Default: runs/RECIPE, numbered if taken.")
+        Path | None,
+        typer.Option("--out", metavar="FOLDER", help="Run folder. Default: runs/RECIPE, numbered if taken."),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -46,10 +47,10 @@ def train(
         int | None, typer.Option(min=0, help="Pause after this many epochs in all. Default: the recipe's.")
     ] = None,
     time_budget: Annotated[
-        str | None, typer.Option(help="Pause after this long from now: 90s, 25m, 2h. Default: never.")
+        str | None, typer.Option(metavar="TIME", help="Pause after this long from now: 90s, 25m, 2h. Default: never.")
     ] = None,
     checkpoint_every: Annotated[
-        float, typer.Option(min=0.0, help="Seconds between checkpoints within an epoch.")
+        float, typer.Option(min=0.0, metavar="SECONDS", help="Between checkpoints within an epoch.")
     ] = 120.0,
     graphs: Annotated[bool, typer.Option(help="Replay training steps as CUDA graphs, on an NVIDIA GPU.")] = True,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run where its last checkpoint is.")] = False,
@@ -225,9 +226,9 @@ def runs(
 
 def export(
     run: RunFolder,
-    output: Annotated[Path, typer.Option("--out", help="Folder for the export.")],
+    output: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder for the export.")],
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float16",
-    max_shard_size: Annotated[str, typer.Option(help="Largest file, such as 15MB.")] = "15MB",
+    max_shard_size: Annotated[str, typer.Option(metavar="SIZE", help="Largest file, such as 15MB.")] = "15MB",
     averages_only: Annotated[
         bool, typer.Option("--averages-only", help="The best weights alone (averages, once averaging is on).")
     ] = False,
@@ -248,7 +249,7 @@ def export(
 
 def import_(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder made by 'highrank export'.")],
-    output: Annotated[Path, typer.Option("--out", help="The run folder to make.")],
+    output: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="The run folder to make.")],
 ) -> None:
     """Make a run from an export; it can be resumed and evaluated."""
     from highrank.training.export import import_run

@@ -50,16 +50,28 @@ def _name(param: Any) -> str:
     return param.opts[0] if param.opts[0].startswith("-") else param.metavar or param.name.upper()
 
 
+def declared(command: Any, param: Any) -> tuple[tuple[Any, ...], Any]:
+    """The types that a parameter takes and what is said of it: (int, None) and Option(...) of an Annotated[...]."""
+    found = typing.get_args(
+        typing.get_type_hints(command.callback, include_extras=True).get(getattr(param, "name", ""))
+    )
+    return ((found[0], *typing.get_args(found[0])), found[-1]) if found else ((), None)
+
+
+def limits(about: Any) -> str:
+    """at least 1, at most 5, from 0 to 2^32 - 1; nothing where there are none."""
+    low, high = (getattr(about, end, None) for end in ("min", "max"))
+    if low is None:
+        return "" if high is None else f"at most {_large(high)}"
+    return f"at least {low:g}" if high is None else f"from {low:g} to {_large(high)}"
+
+
 def _number(command: Any, param: Any) -> str:
     """Which numbers a parameter takes, as the command declares it; nothing for what is no number."""
-    hints = typing.get_type_hints(command.callback, include_extras=True)
-    declared = typing.get_args(hints.get(getattr(param, "name", "")))  # of Annotated[int | None, typer.Option(...)]
-    kinds = (declared[0], *typing.get_args(declared[0])) if declared else ()
+    kinds, about = declared(command, param)
     kind = "a whole number" if int in kinds else "a number" if float in kinds else ""
-    low, high = (getattr(declared[-1], end, None) for end in ("min", "max")) if kind else (None, None)
-    if low is None:
-        return kind if high is None else f"{kind} of at most {_large(high)}"
-    return f"{kind} of at least {low:g}" if high is None else f"{kind} from {low:g} to {_large(high)}"
+    within = limits(about) if kind else ""
+    return f"{kind} {'of ' * within.startswith('at')}{within}".rstrip()
 
 
 def _large(number: float) -> str:

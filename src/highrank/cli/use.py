@@ -145,7 +145,7 @@ def _told(settings: dict[str, Any]) -> str:
 
 def generate(
     run: RunFolder,
-    prompt: Annotated[str, typer.Option(help="Text to continue; <eos> starts a new line.")] = "<eos>",
+    prompt: Annotated[str, typer.Option(metavar="TEXT", help="Text to continue; <eos> starts a new line.")] = "<eos>",
     length: Annotated[int, typer.Option(min=1, help="How many tokens.")] = 100,
     temperature: Annotated[float, typer.Option(min=0.0, help="Below 1 plays safe, 0 takes the likeliest word.")] = 1.0,
     top_k: Annotated[

@@ -79,6 +79,8 @@ def load_corpus(name: str, data_dir: Path | None = None, level: Level = "word") 
         for folder in (Path(name), *([data_dir / name] if data_dir else [])):
             if (folder / "train.txt").exists():
                 return read_corpus(folder.resolve(), level)
+        if Path(name).is_file():
+            raise UserError(f"{name} is a file: name the folder that holds train.txt, valid.txt and test.txt.")
         raise UserError(f'there is no corpus, nor a folder with train.txt, called "{name}"{nearest(name, CORPORA)}')
     info = corpus_info(name)
     if info.embedded and level != info.level:

@@ -143,7 +143,8 @@ def override(recipe: Recipe, settings: list[str]) -> Recipe:
         if not equals:
             raise UserError(f'"{setting}" is not a setting: write --set key=value, for example --set train.lr=15.')
         if key not in keys:
-            raise UserError(f'there is no recipe key "{key}"{nearest(key, keys)}')
+            whole = next((known for known in keys if known.endswith(f".{key}")), key)  # lr: train.lr is meant
+            raise UserError(f'there is no recipe key "{key}"{nearest(whole, keys)}')
         part, name = key.split(".")
         hint = typing.get_type_hints(type(specs[part]))[name]
         specs[part] = dataclasses.replace(specs[part], **{name: _parse(key, text, hint)})

@@ -1,6 +1,7 @@
 """results/ -> tables, ours beside the paper's. Nothing is typed by hand but the paper's own numbers.
 
 records.py      results/runs/*.json, results/analysis/*.json, results/benchmarks/*.csv -> data
+shape.py        what those must look like
 paper.py        what the paper prints, with the table it stands in
 table.py        a table of cells, as Markdown and as one entry a number
 perplexity.py, components.py, divergence.py, cost.py    the tables

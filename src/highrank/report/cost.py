@@ -56,7 +56,8 @@ def _two_times(row: dict[str, str] | None) -> str:
     if row is None:
         return NOT_RUN
     graph = f" / {float(row['graph_ms']):.2f}" if row["graph_ms"] else ""
-    return f"{float(row['median_ms']):.2f}{graph} ms, {float(row['extra_mib']):,.0f} MiB"
+    extra = f", {float(row['extra_mib']):,.0f} MiB" if row["extra_mib"] else ""
+    return f"{float(row['median_ms']):.2f}{graph} ms{extra}"
 
 
 def _steps(results: Path) -> list[str]:

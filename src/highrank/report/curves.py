@@ -6,6 +6,7 @@ Each is a matplotlib figure, written as PNG and SVG, and put into the page as SV
 import io
 from collections.abc import Callable
 from itertools import cycle
+from math import isfinite
 from typing import Any
 
 from highrank.drawing import pyplot
@@ -102,7 +103,7 @@ def _spectrum(analyses: list[Analysis]) -> tuple[str, Figure] | None:
     figure, (axis,) = _panels(1)
     for name, one in chosen.items():
         spectrum = one.model["spectrum"]
-        largest = spectrum["values"][0]
+        largest = max(spectrum["values"], default=0.0) or 1.0
         label = f"{name}: rank {'at least ' if one.at_least else ''}{one.model['rank']:,}"
         axis.plot(spectrum["index"], [v / largest for v in spectrum["values"]], color=_colour(name), label=label)
     axis.set(xscale="log", yscale="log", xlabel="index", ylabel="singular value / largest")
@@ -124,7 +125,7 @@ def _curve(record: Record) -> dict[str, list[float]]:
     curve = record.data.get("curve") or {}
     if not curve.get("valid_ppl"):
         return {}
-    good = [i for i, value in enumerate(curve["valid_ppl"]) if isinstance(value, int | float)]
+    good = [i for i, value in enumerate(curve["valid_ppl"]) if isinstance(value, int | float) and isfinite(value)]
     return {key: [curve[key][i] for i in good] for key in ("epoch", "seconds", "valid_ppl")} if good else {}
 
 

@@ -1,6 +1,7 @@
 """results/ as data: run records, benchmark CSVs, analyses. Reading only; whatever is missing is an empty list."""
 
 import csv
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -9,11 +10,28 @@ from typing import Any
 from highrank.errors import UserError
 from highrank.files import read_json
 from highrank.recipes import RECIPES, overrides
+from highrank.report.shape import ANALYSIS, RUN, wrong
 
-NUMBERS = {"epochs", "seconds", "valid_ppl", "test_ppl"}
-NEEDED = {"recipe", "seed", "provenance"} | NUMBERS
-OBJECTS = {"provenance", "settings", "overrides", "curve", "dynamic", "dynamic_tuned", "cache", "cache_tuned"}
-LISTS = {"stages", "pieces"}  # of objects
+# The columns that are read of a benchmark's CSV, and how those that are numbers are written.
+LOSS = (
+    "size",
+    "N",
+    "K",
+    "D",
+    "V",
+    "dtype",
+    "implementation",
+    "status",
+    "median_ms",
+    "graph_ms",
+    "extra_mib",
+    "machine",
+)
+STEP = ("recipe", "settings", "how", "batch", "bptt", "K", "median_ms", "tokens_per_second", "slowdown", "paper_column",
+        "commit", "machine")  # fmt: skip
+WHOLE, DECIMAL = r"\d+", r"\d+(\.\d*)?(e[+-]?\d+)?"
+NUMBERS = {"K": WHOLE, "V": WHOLE, "median_ms": DECIMAL, "tokens_per_second": DECIMAL}
+NUMBERS |= dict.fromkeys(("graph_ms", "extra_mib", "slowdown"), f"({DECIMAL})?")  # empty where there is none
 
 
 @dataclass(frozen=True)
@@ -52,7 +70,7 @@ class Record:
     def commit(self) -> str | None:
         """Of the code that ended the run: a run in pieces has one for each."""
         last = (self.data.get("pieces") or [{}])[-1]
-        said = last.get("commit") or self.data["provenance"]["commit"]
+        said = last.get("commit") or self.data["provenance"].get("commit")
         return None if said is None else str(said)
 
     def stage(self, number: int) -> dict[str, Any] | None:
@@ -76,26 +94,11 @@ def load_records(results: Path) -> list[Record]:
     records = []
     for path in sorted((results / "runs").glob("*.json")):
         data = read_json(path, "run record")
-        missing = NEEDED - data.keys() if isinstance(data, dict) else NEEDED
-        if missing:
-            raise UserError(f"{path} is not a run record: it lacks {', '.join(sorted(missing))}.")
-        for key, value in data.items():
-            if wanted := _wanted(key, value):
-                raise UserError(f"{path} is not a run record: its {key} is not {wanted}; make it anew.")
-        records.append(Record(path.name, data))
+        if said := wrong(data, RUN):
+            raise UserError(f"{path} is not a run record: {said}; make it anew.")
+        records.append(Record(path.name, {key: value for key, value in data.items() if value is not None}))
     order = list(RECIPES)
     return sorted(records, key=lambda r: (order.index(r.recipe) if r.recipe in order else 99, r.data["seconds"]))
-
-
-def _wanted(key: str, value: Any) -> str:
-    """What a value of a record should have been; nothing where it is."""
-    if key in NUMBERS and (isinstance(value, bool) or not isinstance(value, int | float)):
-        return "a number"
-    if key in OBJECTS and not isinstance(value, dict):
-        return "an object"
-    if key in LISTS and not (isinstance(value, list) and all(isinstance(part, dict) for part in value)):
-        return "a list of objects"
-    return ""
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,7 @@ class Analysis:
     """One model of an analysis (`highrank analyze`) on one split: results/analysis/<file>."""
 
     file: str
-    split: str
+    split: str | None
     model: dict[str, Any]
     provenance: dict[str, Any]
 
@@ -125,14 +128,12 @@ def load_analyses(results: Path) -> list[Analysis]:
         if not isinstance(data, dict) or data.get("kind") != "analysis":
             continue
         name = path.relative_to(results / "analysis").as_posix()
-        try:
-            split, provenance = data["split"], data["provenance"]
-            size = {"tokens": data["tokens"], "vocabulary": data["vocabulary"]}
-            models = [{**model, **size} for model in data["models"]]
-        except (KeyError, TypeError) as error:
-            raise UserError(f"{path} is not an analysis that this version of highrank wrote ({error}).") from None
+        if said := wrong(data, ANALYSIS):
+            raise UserError(f"{path} is not an analysis: {said}; make it anew.")
+        size = {"tokens": data["tokens"], "vocabulary": data["vocabulary"]}
+        models = [{**model, **size} for model in data["models"]]
         # A model from elsewhere has no recipe, and no cell in the paper.
-        found += [Analysis(name, split, model, provenance) for model in models if model.get("recipe")]
+        found += [Analysis(name, data.get("split"), m, data["provenance"]) for m in models if m.get("recipe")]
     return found
 
 
@@ -141,8 +142,14 @@ def load_csv(results: Path, name: str) -> list[dict[str, str]]:
     path = results / "benchmarks" / name
     if not path.exists():
         return []
+    needed = STEP if name.startswith("step") else LOSS
     with open(path, newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    if rows and "median_ms" not in rows[0]:
-        raise UserError(f"{path} is not a benchmark's CSV: it has no column median_ms.")
+        rows = list(csv.DictReader(file, restval=""))
+    if rows and (missing := [column for column in needed if column not in rows[0]]):
+        raise UserError(f"{path} is not a benchmark's CSV: it has no column {missing[0]}; measure anew.")
+    for number, row in enumerate(rows, start=1):
+        for column in [c for c in needed if c in NUMBERS and row["median_ms"]]:
+            if not re.fullmatch(NUMBERS[column], row[column].strip()):
+                said = f'{column} of row {number} is "{row[column]}", not a number'
+                raise UserError(f"{path} is not a benchmark's CSV: {said}; measure anew.")
     return [row for row in rows if row["median_ms"]]

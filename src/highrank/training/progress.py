@@ -25,8 +25,8 @@ def watch(console: Console, max_epochs: int | None, time_budget: float | None) -
         TextColumn("epoch {task.fields[epoch]}"),
         BarColumn(bar_width=None),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[speed]:,.0f} tok/s  loss {task.fields[loss]:.3f}  ppl {task.fields[ppl]:.1f}"),
-        TimeRemainingColumn(),
+        TextColumn("{task.fields[speed]} tok/s  ppl {task.fields[ppl]:.1f}  left"),
+        TimeRemainingColumn(compact=True),
         TextColumn("{task.fields[left]}"),
     )
     with Progress(*columns, console=console, refresh_per_second=4) as bars:
@@ -61,11 +61,12 @@ class _Lines(Listener):
         if time.perf_counter() - self._said >= PLAIN_LINE_EVERY_SECONDS:
             self._said = time.perf_counter()
             share, speed = row / max(1, self.rows), self.speed()
-            text = f"  epoch {self.epoch}: {share:4.0%}, {speed:,.0f} tok/s, loss {self.loss:.3f}"
-            self.console.print(f"{text}, ppl {perplexity(self.loss):.1f}{self.left(row)}", highlight=False)
+            text = f"  epoch {self.epoch}: {share:4.0%}, {speed} tok/s, loss {self.loss:.3f}"
+            left = f", about {left} left in all" if (left := self.left(row)) else ""
+            self.console.print(f"{text}, ppl {perplexity(self.loss):.1f}{left}", highlight=False, soft_wrap=True)
 
-    def speed(self) -> float:
-        return self._tokens / max(time.perf_counter() - self._window_start, 1e-9)
+    def speed(self) -> str:
+        return _thousands(self._tokens / max(time.perf_counter() - self._window_start, 1e-9))
 
     def left(self, row: int) -> str:
         """How long the whole run may still take, where that can be known."""
@@ -77,21 +78,30 @@ class _Lines(Listener):
             done = self.epoch - self.first_epoch + row / max(1, self.rows)
             if done > 0.02:
                 seconds.append(elapsed / done * (self.max_epochs - self.first_epoch + 1 - done))
-        return f", about {_duration(min(seconds))} left in all" if seconds else ""
+        return _duration(min(seconds)) if seconds else ""
 
     def epoch_done(self, record: dict[str, Any]) -> None:
-        best = "best so far" if record["best_epoch"] == record["epoch"] else f"best {record['best_valid_ppl']:.2f}"
-        kind = record["stage"] + (", averaged" if record["averaged"] else "")
-        skipped = f", {record['skipped']} windows skipped" if record["skipped"] else ""
-        self.console.print(
-            f"epoch {record['epoch']:>4} ({kind}): train {record['train_ppl']:8.2f}, valid {record['valid_ppl']:8.2f} "
-            f"({best}), {record['tokens_per_second']:,.0f} tok/s, {_duration(record['seconds'])} in all{skipped}",
-            highlight=False,
-        )
+        self.console.print(epoch_line(record), highlight=False, soft_wrap=True)  # one line of a log, whatever it holds
         self._said = time.perf_counter()
 
     def message(self, text: str) -> None:
-        self.console.print(text, highlight=False)
+        self.console.print(text, highlight=False, soft_wrap=True)
+
+
+def epoch_line(record: dict[str, Any]) -> str:
+    """What an epoch came to, in 80 columns; the time is that of the whole run so far.
+
+    epoch  80 averaged: train  45.31, valid  69.50, 171k tok/s, 18m24s, best 69.44
+    """
+    kind = "averaged" if record["averaged"] else ""
+    kind = kind if record["stage"] == "train" else record["stage"]  # finetuning always averages
+    speed, taken = _thousands(record["tokens_per_second"]), _duration(record["seconds"])
+    best = "new best" if record["best_epoch"] == record["epoch"] else f"best {record['best_valid_ppl']:.2f}"
+    skipped = f", {record['skipped']} windows skipped" if record["skipped"] else ""
+    return (
+        f"epoch {record['epoch']:>3}{' ' * bool(kind)}{kind}: train {record['train_ppl']:6.2f}, "
+        f"valid {record['valid_ppl']:6.2f}, {speed:>4} tok/s, {taken:>6}, {best}{skipped}"
+    )
 
 
 class _Bar(_Lines):
@@ -104,21 +114,23 @@ class _Bar(_Lines):
         super().epoch_started(epoch, rows, row)
         if self.task is not None:
             self.bars.remove_task(self.task)
-        self.task = self.bars.add_task(
-            "", total=rows, completed=row, epoch=epoch, speed=0.0, loss=math.nan, ppl=math.nan, left=""
-        )
+        self.task = self.bars.add_task("", total=rows, completed=row, epoch=epoch, speed="-", ppl=math.nan, left="")
 
     def show(self, row: int) -> None:
         assert self.task is not None
-        left = self.left(row).removeprefix(", ")
-        self.bars.update(
-            self.task, completed=row, speed=self.speed(), loss=self.loss, ppl=perplexity(self.loss), left=left
-        )
+        left = f"({left} in all)" if (left := self.left(row)) else ""
+        self.bars.update(self.task, completed=row, speed=self.speed(), ppl=perplexity(self.loss), left=left)
+
+
+def _thousands(count: float) -> str:
+    """840, 2.3k, 171k"""
+    return f"{count:.0f}" if count < 999.5 else f"{count / 1000:.1f}k" if count < 9950 else f"{count / 1000:.0f}k"
 
 
 def _duration(seconds: float) -> str:
+    """45s, 18m10s, 1h05m: as --time-budget takes each unit."""
     seconds = max(0, round(seconds))
     hours, minutes, seconds = seconds // 3600, seconds // 60 % 60, seconds % 60
     if hours:
-        return f"{hours} h {minutes:02} min"
-    return f"{minutes} min {seconds:02} s" if minutes else f"{seconds} s"
+        return f"{hours}h{minutes:02}m"
+    return f"{minutes}m{seconds:02}s" if minutes else f"{seconds}s"

@@ -67,6 +67,10 @@ class Run:
     def info(self) -> dict[str, Any]:
         if not self.folder.is_dir():
             raise UserError(f"there is no run at {self.folder}; 'highrank runs' lists the runs at hand.")
+        if not (self.folder / "run.json").exists():
+            raise UserError(
+                f"{self.folder} is not a run: it holds no run.json; 'highrank runs {self.folder}' lists those below it."
+            )
         info = read_json(self.folder / "run.json", "run description (run.json)")
         if not isinstance(info, dict) or "recipe" not in info:
             raise UserError(f"{self.folder / 'run.json'} does not describe a highrank run.")
