@@ -24,6 +24,7 @@ SMALL = (
     "model.embed_dim=6 model.hidden_sizes=10,8 model.n_components=3 train.batch_size=4 train.bptt=10 "
     "train.max_over_bptt=5 train.lr=5 train.max_epochs=3 train.finetunes=0"
 )
+PATIENCE = 400  # seconds for a process: on a busy machine, too, only one that hangs takes so long
 
 
 def settings(extra: str = "") -> list[str]:
@@ -51,7 +52,7 @@ def in_process(*arguments, cwd, check=0):
 def as_process(*arguments, cwd, check=0, **options):
     """The command in a process of its own."""
     command = [sys.executable, "-c", "from highrank.cli import main; main()", *map(str, arguments)]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False, **options)
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=PATIENCE, check=False, **options)
     assert done.returncode == check, done.stdout + done.stderr
     return done
 
@@ -360,7 +361,7 @@ def test_a_killed_run_ends_bit_for_bit_where_the_whole_one_does(place):
             kills += 1
         process.communicate()
         process = start("train", "ptb-mos", "--out", "cut", "--resume", "--checkpoint-every", 0, cwd=place)
-    output, _ = process.communicate(timeout=100)
+    output, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, output
     assert kills >= 2
     assert checkpoints.load_progress(place / "cut").finished
@@ -374,7 +375,7 @@ def test_ctrl_c_saves_and_says_how_to_resume(place):
         assert process.poll() is None
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     command = next(line.strip() for line in output.splitlines() if line.startswith("  highrank train"))
     step = checkpoints.load_progress(place / "run").step
