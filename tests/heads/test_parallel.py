@@ -7,13 +7,14 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 from torch.nn.parallel import DistributedDataParallel
 
 from highrank import MoSHead
 
-pytestmark = pytest.mark.skipif(not dist.is_gloo_available(), reason="torch was built without gloo")
+pytestmark = [
+    pytest.mark.slow,  # two more processes that import torch
+    pytest.mark.skipif(not dist.is_gloo_available(), reason="torch was built without gloo"),
+]
 V, D = 23, 6
 
 
@@ -29,6 +30,12 @@ class Model(nn.Module):
 
 
 def work(rank: int, store: str) -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import (
+        fully_shard,
+        register_fsdp_forward_method,
+    )  # seconds that other tests need not wait
+
     warnings.simplefilter("error")
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)

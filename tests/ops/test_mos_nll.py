@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from highrank.ops.mos_nll import chunked, mos_nll, reference
+from interpreter import DEVICE, needs_kernels
 
 ALIGNED, RAGGED, PTB = (16, 4, 32, 64), (7, 3, 37, 101), (840, 15, 280, 10_000)
 Inputs = tuple[Tensor, Tensor, Tensor, Tensor | None]
@@ -222,6 +223,54 @@ def test_autocast_keeps_weight_gradients_in_float32():
     nll.mean().backward()
     assert nll.dtype == torch.float32
     assert leaves[2].grad.dtype == torch.float32
+
+
+def test_autocast_rounds_nothing_on_a_cpu():
+    """Products run in float32 there: those of forward and backward alike."""
+    inputs, targets = make(RAGGED, torch.float32)
+    u = torch.linspace(-1, 2, RAGGED[0])
+    expected = values_and_grads(mos_nll, inputs, targets, u)
+    with torch.autocast("cpu", torch.bfloat16):
+        ours = values_and_grads(mos_nll, inputs, targets, u)
+    assert all(torch.equal(a, b) for a, b in zip(ours, expected, strict=True))
+
+
+def test_autocast_chooses_the_precision_of_products():
+    (h, log_pi, weight, bias), targets = make(RAGGED, torch.float32)
+    with torch.autocast("cpu", torch.float16):
+        ours = mos_nll(h, log_pi, weight, bias, targets, impl="reference")
+    assert torch.equal(ours, reference.mos_nll(h.half(), log_pi, weight.half(), bias.half(), targets))
+
+
+@needs_kernels
+def test_autocast_chooses_the_precision_of_the_kernels_products():
+    inputs, targets = make(RAGGED, torch.float32)
+    with torch.autocast(DEVICE, torch.float16):
+        ours = mos_nll(*[x.to(DEVICE) for x in inputs], targets.to(DEVICE), impl="triton").cpu()
+    rounded = [x.half().float() for x in inputs[::2]]
+    half = mos_nll(rounded[0], inputs[1], rounded[1], inputs[3], targets)
+    assert (ours - half).abs().max() < (ours - mos_nll(*inputs, targets)).abs().max() / 4
+
+
+@pytest.mark.parametrize("impl", ["chunked", pytest.param("triton", marks=needs_kernels)])
+def test_what_is_asked_for_reaches_the_implementation(impl, monkeypatch):
+    seen = {}
+    where = {"chunked": "chunked", "triton": "kernel"}[impl]
+    monkeypatch.setattr(f"highrank.ops.mos_nll.{where}.mos_nll", lambda *_, **options: seen.update(options))
+    inputs, targets = make(RAGGED, torch.float32)
+    with torch.autocast(DEVICE, torch.bfloat16):
+        mos_nll(*[x.to(DEVICE) for x in inputs], targets.to(DEVICE), impl=impl, slab_bytes=12345)
+    assert seen == {"compute_dtype": torch.bfloat16, "slab_bytes": 12345}
+
+
+def test_the_reference_rounds_its_products_only():
+    (h, log_pi, weight, bias), targets = make(RAGGED, torch.float16)
+    logits = torch.nn.functional.linear(h, weight, bias).double()
+    log_p = logits.log_softmax(-1)[torch.arange(7), :, targets]
+    expected = -(log_pi.double() + log_p).logsumexp(-1)
+    torch.testing.assert_close(
+        reference.mos_nll(h, log_pi, weight, bias, targets).double(), expected, rtol=1e-6, atol=0
+    )
 
 
 @pytest.mark.parametrize(

@@ -44,18 +44,19 @@ def is_capturing(x: Tensor) -> bool:
 
 
 def only_once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """For a backward pass whose result is no function of its inputs to autograd.
+    """For a backward pass whose result is no function of its inputs to autograd, nor of autocast around it.
 
     torch's `once_differentiable` refuses only where the upstream gradient is differentiated, and else takes what
     depends on the inputs for constants: second derivatives that are silently wrong.
     """
 
     @functools.wraps(backward)
-    def checked(ctx: Any, *upstream: Any) -> Any:
+    def checked(ctx: Any, upstream: Tensor) -> Any:
         if torch.is_grad_enabled():  # create_graph=True
             raise RuntimeError(
                 "this loss has no second derivative: choose impl='reference', which has, for create_graph"
             )
-        return backward(ctx, *upstream)
+        with without_autocast(upstream.device.type):
+            return backward(ctx, upstream)
 
     return checked

@@ -96,7 +96,7 @@ def forward(
     nll = torch.empty(n, dtype=sizes.accumulate, device=h.device)
     r = torch.empty(n, k, dtype=sizes.accumulate, device=h.device)
     dh = torch.empty_like(h, memory_format=torch.contiguous_format) if needs_dh else None
-    dw = torch.zeros_like(w, dtype=sizes.accumulate) if needs_dw else None
+    dw = torch.zeros(w.shape, dtype=sizes.accumulate, device=w.device) if needs_dw else None
     for start in range(0, n, sizes.tokens):
         rows = slice(start, start + sizes.tokens)
         _visit_slab(h[rows], log_pi[rows], w, targets[rows], sizes, nll[rows], r[rows], dh, dw, start, None)
@@ -125,8 +125,9 @@ def gradients(
     if not (needs[2] or needs[3]):
         return dh, dlog_pi, None, None
     if dw is None or len(h) == 0:
-        w = with_bias_column(weight, bias, sizes)
-        dw, which, share = torch.zeros_like(w, dtype=sizes.accumulate), torch.arange(len(h), device=h.device), upstream
+        shape = with_bias_column(weight, bias, sizes).shape
+        dw = torch.zeros(shape, dtype=sizes.accumulate, device=h.device)
+        which, share = torch.arange(len(h), device=h.device), upstream
     else:
         common = upstream.mode().values
         which = (upstream != common).nonzero().squeeze(1)  # empty for a mean or a sum

@@ -126,10 +126,14 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
     ctx.options = inputs[5:]
 
 
-@only_once_differentiable
 def _gradients(ctx: Any, upstream: list[Tensor]) -> tuple[Tensor | None, ...]:
+    return _of_nll(ctx, upstream[0])
+
+
+@only_once_differentiable
+def _of_nll(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
     needs = ctx.options[-1]
-    results = iter(_backward(upstream[0], *ctx.saved_tensors[:5], list(ctx.saved_tensors[5:]), *ctx.options))
+    results = iter(_backward(upstream, *ctx.saved_tensors[:5], list(ctx.saved_tensors[5:]), *ctx.options))
     return *(next(results) if need else None for need in needs), *[None] * 5
 
 
