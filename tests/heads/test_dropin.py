@@ -284,3 +284,33 @@ def test_logits_of_ten_thousand():
     torch.testing.assert_close(mos_nll(*big, targets), expected, rtol=1e-12, atol=0)
     single = mos_nll(*[x.float() for x in big], targets)
     torch.testing.assert_close(single.double(), expected, rtol=1e-5, atol=1e-2)
+
+
+@pytest.mark.filterwarnings("ignore:(divide by zero|invalid value)")  # numpy's, in Triton's interpreter
+@both
+def test_padding_that_no_softmax_may_say(impl):
+    """A padding word masked by an infinite bias: its loss would be infinite, and counts for nothing all the same."""
+    head = make(impl=impl)
+    head.bias.data[0] = -torch.inf
+    g, targets = torch.randn(12, IN), torch.randint(1, V, (12,))
+    expected = gradients(head, head.nll(g[4:], targets[4:]).sum())
+    targets[:4] = 0
+    nll = head.nll(g, targets, ignore_index=0)
+    assert not nll[:4].any()
+    assert_close(gradients(head, nll.sum()), expected)
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore")  # torch's own, of its compiler
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_on_the_gpu_compiled(mode, dtype):
+    torch.compiler.reset()
+    head = MoSHead(52, 36, 1003, 5).to("cuda", dtype)
+    compiled = torch.compile(head, fullgraph=True, mode=mode)
+    for _ in range(3):
+        g, targets = torch.randn(64, 52, device="cuda", dtype=dtype), torch.randint(1003, (64,), device="cuda")
+        expected = gradients(head, head(g, targets).mean())
+        torch.compiler.cudagraph_mark_step_begin()
+        ours = gradients(head, compiled(g, targets).mean())
+        assert_close(ours, expected, rtol=2e-2 if dtype == torch.bfloat16 else 1e-3, atol=1e-4)

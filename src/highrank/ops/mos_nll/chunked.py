@@ -164,7 +164,8 @@ def _visit_slab(
     total = z.sum(dim=1, keepdim=True)
     joint = log_pi.to(sizes.accumulate) + (z_target - total.log()).view(tokens, k)  # log pi_k p_k(y)
     torch.logsumexp(joint, dim=1, out=nll)
-    torch.exp(joint - nll[:, None], out=r)
+    # At least the lowest number: what no component may say has responsibilities 0, not NaN, and may be padding.
+    torch.exp(joint - nll[:, None].clamp(min=torch.finfo(nll.dtype).min), out=r)
     nll.neg_()
     if dh is None and dw is None:
         return
