@@ -164,6 +164,9 @@ def test_the_slab_is_bounded(monkeypatch):
     values_and_grads(chunked.mos_nll, inputs, targets, torch.linspace(0, 1, n), slab_bytes=budget)
     assert max(seen) <= budget
     assert len(seen) > 2 * n // 5  # both passes really went in slabs
+    seen.clear()
+    values_and_grads(chunked.mos_nll, inputs, targets, torch.linspace(0, 1, n), slab_bytes=1)
+    assert max(seen) == k * v * 4  # a token is the least
 
 
 def test_a_mean_is_not_visited_twice(monkeypatch):
@@ -171,9 +174,33 @@ def test_a_mean_is_not_visited_twice(monkeypatch):
     visits = []
     monkeypatch.setattr(chunked, "_add_weight_gradient", lambda *a: visits.append(len(a[6])))
     values_and_grads(chunked.mos_nll, inputs, targets, torch.full((7,), 1 / 7))
+    bias = inputs[3].clone().requires_grad_()  # alone, with a frozen embedding
+    chunked.mos_nll(*inputs[:3], bias, targets).mean().backward()
     assert visits == []
     values_and_grads(chunked.mos_nll, inputs, targets, torch.tensor([1.0, 1, 0, 1, 1, 0, 1]))
-    assert visits == [2]  # only the two masked tokens
+    values_and_grads(chunked.mos_nll, inputs, targets, torch.tensor([0.0, 1, 1, 1, 1, 1, 1]))
+    assert visits == [2, 1]  # only the masked tokens
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_all_of_the_weights_gradient_may_wait_for_the_backward_pass(bias, monkeypatch):
+    """As it does while a CUDA graph is captured."""
+    inputs, targets = make(RAGGED, bias=bias)
+    u = torch.linspace(-1, 2, RAGGED[0], dtype=torch.float64)
+    truth = values_and_grads(reference.mos_nll, inputs, targets, u)
+    monkeypatch.setattr(chunked, "is_capturing", lambda x: True)
+    monkeypatch.setattr(torch.Tensor, "mode", None)  # the host must not look at the upstream gradient
+    for a, t in zip(values_and_grads(chunked.mos_nll, inputs, targets, u), truth, strict=True):
+        torch.testing.assert_close(a, t, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize(("needs", "computed"), [([0], (True, False)), ([1], (False, False)), ([3], (False, True))])
+def test_what_is_frozen_costs_nothing(needs, computed, monkeypatch):
+    inputs, targets = make(RAGGED)
+    original, seen = chunked.forward, []
+    monkeypatch.setattr(chunked, "forward", lambda *a: seen.append(a[-2:]) or original(*a))
+    chunked.mos_nll(*[x.requires_grad_(i in needs) for i, x in enumerate(inputs)], targets)
+    assert seen == [computed]
 
 
 def test_no_tokens():

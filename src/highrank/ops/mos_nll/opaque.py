@@ -80,22 +80,13 @@ def _backward(
 
         _, config = kernel.configs_of(h, weight, compute_dtype, slab_bytes)
         rows, offset = kernel.operands_of(h, weight, bias, compute_dtype, needs[3])
-        r, of_rows = kept
+        r, (peak, total, log_p) = kept
         dtypes = h.dtype, log_pi.dtype, offset.dtype if bias is None else bias.dtype
         with torch.cuda.device_of(h):
             results = kernel.backward(
-                upstream,
-                rows,
-                weight,
-                offset,
-                targets,
-                r,
-                *of_rows,
-                needs=needs,
-                shape=h.shape,
-                dtypes=dtypes,
-                config=config,
-            )
+                upstream, rows, weight, offset, targets, r, peak, total, log_p,
+                needs=needs, shape=h.shape, dtypes=dtypes, config=config,
+            )  # fmt: skip
     else:
         r, dh, dw = kept
         sizes = chunked.Sizes.of(h, weight, compute_dtype, slab_bytes)
