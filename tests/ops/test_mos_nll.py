@@ -95,6 +95,16 @@ def test_half_precision(dtype):
     assert_as_exact(got, same, truth)
 
 
+def test_a_bias_beside_half_precision_weights_keeps_its_digits():
+    """As two columns, against ones in h; zero columns make the width round."""
+    bias = torch.tensor([1 / 3, -1234.567, -torch.inf, 0.0])
+    w = chunked.with_bias_column(torch.ones(4, 5), bias, chunked.Sizes(torch.float16, torch.float32, tokens=1))
+    assert w.shape == (4, 8)
+    assert w.dtype == torch.float16
+    torch.testing.assert_close(w[:, 5:].float().sum(1), bias, rtol=1e-6, atol=0)
+    assert not w[:, 7].any()
+
+
 def test_corpus_size():
     n, k, d, v = 128, *PTB[1:]  # PTB's K, D and V; enough tokens for several slabs
     inputs, targets = make((n, k, d, v), torch.float32)
