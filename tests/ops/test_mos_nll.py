@@ -355,5 +355,5 @@ def test_auto_takes_kernels_for_half_precision_on_a_gpu(monkeypatch):
     assert not choice.takes_kernels("chunked", gpu, torch.bfloat16)
     monkeypatch.setattr(choice, "has_kernels", lambda device: False)
     assert not choice.takes_kernels("auto", gpu, torch.bfloat16)
-    with pytest.raises(ValueError, match="needs Triton and an NVIDIA GPU .* not cuda"):
+    with pytest.raises(ValueError, match="needs Triton and an NVIDIA GPU"):
         choice.takes_kernels("triton", gpu, torch.bfloat16)
