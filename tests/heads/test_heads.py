@@ -251,6 +251,13 @@ def test_impossible_sizes_are_named(head, which, size):
         head(**{**sizes, which: size})
 
 
+@pytest.mark.parametrize("kind", [MoCHead, MoSHead])
+@pytest.mark.parametrize("share", [-0.1, 1.0, 1.5])
+def test_impossible_dropouts_are_named(kind, share):
+    with pytest.raises(ValueError, match=f"^dropout must be at least 0 and below 1, got {share}$"):
+        kind(**SIZES, dropout=share)
+
+
 @pytest.mark.parametrize("name", ["softmax", "moc", "mos"])
 def test_a_heads_memory_budget_reaches_the_loss(name, monkeypatch):
     seen = []
@@ -264,8 +271,9 @@ def test_a_heads_memory_budget_reaches_the_loss(name, monkeypatch):
     head = kind(6, 11, slab_bytes=12345) if name == "softmax" else kind(6, 4, 11, 3, slab_bytes=12345)
     head.nll(torch.randn(5, 6), torch.randint(11, (5,)))
     head.nll(torch.randn(5, 6), torch.randint(11, (5,)), slab_bytes=678)  # for this call
+    head(torch.randn(5, 6), torch.randint(11, (5,)), slab_bytes=90)
     head.nll(torch.randn(5, 6), torch.randint(11, (5,)))
-    assert seen == [12345, 678, 12345]
+    assert seen == [12345, 678, 90, 12345]
 
 
 @pytest.mark.parametrize("kind", [SoftmaxHead, MoCHead, MoSHead])

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from highrank.ops.mos_nll import chunked, mos_nll, reference
+from highrank.ops.mos_nll import choice, chunked, mos_nll, reference
+from interpreter import DEVICE, needs_kernels
 
 ALIGNED, RAGGED, PTB = (16, 4, 32, 64), (7, 3, 37, 101), (840, 15, 280, 10_000)
 Inputs = tuple[Tensor, Tensor, Tensor, Tensor | None]
@@ -94,6 +95,16 @@ def test_half_precision(dtype):
     assert_as_exact(got, same, truth)
 
 
+def test_a_bias_beside_half_precision_weights_keeps_its_digits():
+    """As two columns, against ones in h; zero columns make the width round."""
+    bias = torch.tensor([1 / 3, -1234.567, -torch.inf, 0.0])
+    w = chunked.with_bias_column(torch.ones(4, 5), bias, chunked.Sizes(torch.float16, torch.float32, tokens=1))
+    assert w.shape == (4, 8)
+    assert w.dtype == torch.float16
+    torch.testing.assert_close(w[:, 5:].float().sum(1), bias, rtol=1e-6, atol=0)
+    assert not w[:, 7].any()
+
+
 def test_corpus_size():
     n, k, d, v = 128, *PTB[1:]  # PTB's K, D and V; enough tokens for several slabs
     inputs, targets = make((n, k, d, v), torch.float32)
@@ -163,6 +174,9 @@ def test_the_slab_is_bounded(monkeypatch):
     values_and_grads(chunked.mos_nll, inputs, targets, torch.linspace(0, 1, n), slab_bytes=budget)
     assert max(seen) <= budget
     assert len(seen) > 2 * n // 5  # both passes really went in slabs
+    seen.clear()
+    values_and_grads(chunked.mos_nll, inputs, targets, torch.linspace(0, 1, n), slab_bytes=1)
+    assert max(seen) == k * v * 4  # a token is the least
 
 
 def test_a_mean_is_not_visited_twice(monkeypatch):
@@ -170,9 +184,33 @@ def test_a_mean_is_not_visited_twice(monkeypatch):
     visits = []
     monkeypatch.setattr(chunked, "_add_weight_gradient", lambda *a: visits.append(len(a[6])))
     values_and_grads(chunked.mos_nll, inputs, targets, torch.full((7,), 1 / 7))
+    bias = inputs[3].clone().requires_grad_()  # alone, with a frozen embedding
+    chunked.mos_nll(*inputs[:3], bias, targets).mean().backward()
     assert visits == []
     values_and_grads(chunked.mos_nll, inputs, targets, torch.tensor([1.0, 1, 0, 1, 1, 0, 1]))
-    assert visits == [2]  # only the two masked tokens
+    values_and_grads(chunked.mos_nll, inputs, targets, torch.tensor([0.0, 1, 1, 1, 1, 1, 1]))
+    assert visits == [2, 1]  # only the masked tokens
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_all_of_the_weights_gradient_may_wait_for_the_backward_pass(bias, monkeypatch):
+    """As it does while a CUDA graph is captured."""
+    inputs, targets = make(RAGGED, bias=bias)
+    u = torch.linspace(-1, 2, RAGGED[0], dtype=torch.float64)
+    truth = values_and_grads(reference.mos_nll, inputs, targets, u)
+    monkeypatch.setattr(chunked, "is_capturing", lambda x: True)
+    monkeypatch.setattr(torch.Tensor, "mode", None)  # the host must not look at the upstream gradient
+    for a, t in zip(values_and_grads(chunked.mos_nll, inputs, targets, u), truth, strict=True):
+        torch.testing.assert_close(a, t, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize(("needs", "computed"), [([0], (True, False)), ([1], (False, False)), ([3], (False, True))])
+def test_what_is_frozen_costs_nothing(needs, computed, monkeypatch):
+    inputs, targets = make(RAGGED)
+    original, seen = chunked.forward, []
+    monkeypatch.setattr(chunked, "forward", lambda *a: seen.append(a[-2:]) or original(*a))
+    chunked.mos_nll(*[x.requires_grad_(i in needs) for i, x in enumerate(inputs)], targets)
+    assert seen == [computed]
 
 
 def test_no_tokens():
@@ -224,6 +262,54 @@ def test_autocast_keeps_weight_gradients_in_float32():
     assert leaves[2].grad.dtype == torch.float32
 
 
+def test_autocast_rounds_nothing_on_a_cpu():
+    """Products run in float32 there: those of forward and backward alike."""
+    inputs, targets = make(RAGGED, torch.float32)
+    u = torch.linspace(-1, 2, RAGGED[0])
+    expected = values_and_grads(mos_nll, inputs, targets, u)
+    with torch.autocast("cpu", torch.bfloat16):
+        ours = values_and_grads(mos_nll, inputs, targets, u)
+    assert all(torch.equal(a, b) for a, b in zip(ours, expected, strict=True))
+
+
+def test_autocast_chooses_the_precision_of_products():
+    (h, log_pi, weight, bias), targets = make(RAGGED, torch.float32)
+    with torch.autocast("cpu", torch.float16):
+        ours = mos_nll(h, log_pi, weight, bias, targets, impl="reference")
+    assert torch.equal(ours, reference.mos_nll(h.half(), log_pi, weight.half(), bias.half(), targets))
+
+
+@needs_kernels
+def test_autocast_chooses_the_precision_of_the_kernels_products():
+    inputs, targets = make(RAGGED, torch.float32)
+    with torch.autocast(DEVICE, torch.float16):
+        ours = mos_nll(*[x.to(DEVICE) for x in inputs], targets.to(DEVICE), impl="triton").cpu()
+    rounded = [x.half().float() for x in inputs[::2]]
+    half = mos_nll(rounded[0], inputs[1], rounded[1], inputs[3], targets)
+    assert (ours - half).abs().max() < (ours - mos_nll(*inputs, targets)).abs().max() / 4
+
+
+@pytest.mark.parametrize("impl", ["chunked", pytest.param("triton", marks=needs_kernels)])
+def test_what_is_asked_for_reaches_the_implementation(impl, monkeypatch):
+    seen = {}
+    where = {"chunked": "chunked", "triton": "kernel"}[impl]
+    monkeypatch.setattr(f"highrank.ops.mos_nll.{where}.mos_nll", lambda *_, **options: seen.update(options))
+    inputs, targets = make(RAGGED, torch.float32)
+    with torch.autocast(DEVICE, torch.bfloat16):
+        mos_nll(*[x.to(DEVICE) for x in inputs], targets.to(DEVICE), impl=impl, slab_bytes=12345)
+    assert seen == {"compute_dtype": torch.bfloat16, "slab_bytes": 12345}
+
+
+def test_the_reference_rounds_its_products_only():
+    (h, log_pi, weight, bias), targets = make(RAGGED, torch.float16)
+    logits = torch.nn.functional.linear(h, weight, bias).double()
+    log_p = logits.log_softmax(-1)[torch.arange(7), :, targets]
+    expected = -(log_pi.double() + log_p).logsumexp(-1)
+    torch.testing.assert_close(
+        reference.mos_nll(h, log_pi, weight, bias, targets).double(), expected, rtol=1e-6, atol=0
+    )
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -257,3 +343,17 @@ def test_chunked_on_cuda(shape, dtype):
         truth = values_and_grads(reference.mos_nll, tuple(x.double() for x in inputs), targets, u)
         same = values_and_grads(reference.mos_nll, inputs, targets, u)
         assert_as_exact(values_and_grads(chunked.mos_nll, inputs, targets, u), same, truth)
+
+
+def test_auto_takes_kernels_for_half_precision_on_a_gpu(monkeypatch):
+    monkeypatch.setattr(choice, "has_kernels", lambda device: True)
+    gpu, cpu = torch.device("cuda"), torch.device("cpu")
+    assert all(choice.takes_kernels("auto", gpu, dtype) for dtype in (torch.float16, torch.bfloat16))
+    assert not any(choice.takes_kernels("auto", gpu, dtype) for dtype in (torch.float32, torch.float64))
+    assert not choice.takes_kernels("auto", cpu, torch.bfloat16)
+    assert choice.takes_kernels("triton", gpu, torch.float32)
+    assert not choice.takes_kernels("chunked", gpu, torch.bfloat16)
+    monkeypatch.setattr(choice, "has_kernels", lambda device: False)
+    assert not choice.takes_kernels("auto", gpu, torch.bfloat16)
+    with pytest.raises(ValueError, match="needs Triton and an NVIDIA GPU"):
+        choice.takes_kernels("triton", gpu, torch.bfloat16)

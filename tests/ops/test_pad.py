@@ -59,3 +59,13 @@ def test_aligned_linear_under_autocast_is_as_exact_as_torch(dtype):
     assert ours.dtype == dtype
     assert ours.shape == truth.shape
     assert (ours.double() - truth).norm() <= 2 * (theirs.double() - truth).norm()
+
+
+def test_padded_linear_takes_the_dtype_asked_for_and_multiplies_round_sizes(monkeypatch):
+    x, w, b = (torch.randn(s) for s in ((4, 13), (11, 13), (11,)))
+    expected, sizes, linear = F.linear(x.half(), w.half(), b.half()), [], F.linear
+    monkeypatch.setattr("torch.nn.functional.linear", lambda *t: sizes.extend(t[1].shape) or linear(*t))
+    ours = padded_linear(x, w, b, torch.float16)
+    assert ours.dtype == torch.float16
+    torch.testing.assert_close(ours, expected)
+    assert sizes == [16, 16]

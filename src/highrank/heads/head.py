@@ -6,7 +6,7 @@ Shapes: g (..., in_features), targets (...), log pi (..., K), h (..., K, D), V w
 import torch
 from torch import Tensor, nn
 
-from highrank.heads.output_embedding import match_targets
+from highrank.heads.output_embedding import INIT_RANGE, match_targets
 from highrank.ops.mos_nll import Impl, mos_nll
 
 
@@ -22,19 +22,31 @@ class Head(nn.Module):
         """log pi (..., K) and h (..., K, D) of the softmaxes whose mixture predicts the next word."""
         raise NotImplementedError
 
-    def forward(self, g: Tensor, targets: Tensor) -> Tensor:
+    def reset_parameters(self) -> None:
+        """Draw the output embedding and bias anew, as in the released code; the mixtures' other parts have their own.
+
+        A tied embedding is drawn anew too.
+        """
+        nn.init.uniform_(self.weight, -INIT_RANGE, INIT_RANGE)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def forward(
+        self, g: Tensor, targets: Tensor, *, ignore_index: int | None = None, slab_bytes: int | None = None
+    ) -> Tensor:
         """`nll`, for what calls modules: hooks, `torch.compile`, data parallelism."""
-        return self.nll(g, targets)
+        nll = self.nll(g, targets, ignore_index=ignore_index, slab_bytes=slab_bytes)
+        return nll.clone() if ignore_index is None else nll  # not a view, on which FSDP2 warns to hang its hook
 
     def nll(
         self, g: Tensor, targets: Tensor, *, ignore_index: int | None = None, slab_bytes: int | None = None
     ) -> Tensor:
         """Negative log-likelihood of each target, in float32, of targets' shape; never builds (N, K, V).
 
-        Targets equal to `ignore_index` are padding: their loss is 0, and has no gradient. `slab_bytes`, if given,
-        replaces the head's.
+        Targets are of any integer dtype. Those equal to `ignore_index` are padding: their loss is 0, and has no
+        gradient. `slab_bytes`, if given, replaces the head's.
         """
-        match_targets(g, targets, self.vocab_size, ignore_index)
+        targets = match_targets(g, targets, self.vocab_size, ignore_index)
         padding = None if ignore_index is None else targets == ignore_index
         log_pi, h = self.softmaxes(g)
         nll = mos_nll(

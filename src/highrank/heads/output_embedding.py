@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from highrank.ops import is_autocast
+
 INIT_RANGE = 0.1  # U(-.1, .1), as in the released code
 
 
@@ -41,19 +43,22 @@ def for_product(g: Tensor, weight: Tensor) -> Tensor:
     """g of any float dtype, for a product with `weight` (..., in_features); autocast casts by itself where it is on."""
     if g.shape[-1:] != weight.shape[-1:]:
         raise ValueError(f"g must have in_features = {weight.shape[-1]} as its last size, got shape {tuple(g.shape)}")
-    return g if torch.is_autocast_enabled(g.device.type) else g.to(weight.dtype)
+    return g if is_autocast(g.device.type) else g.to(weight.dtype)
 
 
-def match_targets(g: Tensor, targets: Tensor, vocab_size: int, ignore_index: int | None) -> None:
+def match_targets(g: Tensor, targets: Tensor, vocab_size: int, ignore_index: int | None) -> Tensor:
+    """Targets as int64, if they are word ids for g."""
     if g.shape[:-1] != targets.shape:
         raise ValueError(f"targets must have g's leading shape {tuple(g.shape[:-1])}, got {tuple(targets.shape)}")
-    if targets.is_floating_point():
+    if targets.dtype == torch.bool or targets.is_floating_point() or targets.is_complex():
         raise ValueError(f"targets must be word ids, whole numbers, got {targets.dtype}")
+    targets = targets.long()
     if targets.device.type != "cpu" or torch.compiler.is_compiling():  # to look at them would make the host wait
-        return
+        return targets
     strange = targets[((targets < 0) | (targets >= vocab_size)) & (targets != ignore_index)]
     if strange.numel():
         raise ValueError(
             f"targets must be word ids from 0 to {vocab_size - 1}, got {int(strange[0])}; "
             "if that is padding, name it with ignore_index"
         )
+    return targets

@@ -17,7 +17,7 @@ MULTIPLE = 8  # elements of 2 bytes
 def aligned_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """(..., I), (O, I), (O,) -> (..., O), in the autocast dtype where autocast is on."""
     device, dtype = x.device.type, autocast_dtype(x)
-    if device == "cuda" and dtype in HALF:
+    if device == "cuda" and dtype in HALF and not torch.compiler.is_compiling():  # inductor pads by itself
         with torch.autocast(device, enabled=False):
             return padded_linear(x, weight, bias, dtype)
     return F.linear(x, weight, bias)

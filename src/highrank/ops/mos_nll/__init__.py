@@ -5,15 +5,14 @@
 Shapes: N tokens, K components, D embedding size, V vocabulary. `README.md` beside this file derives the gradient.
 """
 
-from typing import Literal, get_args
-
 import torch
 from torch import Tensor
 
-from highrank.ops import HALF, autocast_dtype, has_kernels
-from highrank.ops.mos_nll import chunked, reference
+from highrank.ops import autocast_dtype, without_autocast
+from highrank.ops.mos_nll import chunked, opaque, reference
+from highrank.ops.mos_nll.choice import Impl, check_impl, takes_kernels
 
-Impl = Literal["auto", "reference", "chunked", "triton"]
+__all__ = ["Impl", "mos_nll"]
 
 
 def mos_nll(
@@ -39,28 +38,25 @@ def mos_nll(
     >>> mos_nll(h, log_pi, torch.randn(11, 5), None, torch.randint(11, (7,))).shape
     torch.Size([7])
     """
-    if impl not in get_args(Impl):
-        raise ValueError(f"unknown impl {impl!r}: choose one of {', '.join(get_args(Impl))}")
+    check_impl(impl)
     _check_shapes(h, log_pi, weight, bias, targets)
-    device, compute_dtype = h.device.type, autocast_dtype(h)
+    compute_dtype = autocast_dtype(h)
     if not torch.is_grad_enabled():
         # An autograd function is not told so: it would compute gradients that nobody asks for.
         h, log_pi, weight = h.detach(), log_pi.detach(), weight.detach()
         bias = None if bias is None else bias.detach()
-    with torch.autocast(device, enabled=False):
-        if impl == "triton" or (impl == "auto" and device == "cuda" and compute_dtype in HALF):
-            if has_kernels(h.device):
-                from highrank.ops.mos_nll import kernel  # Triton takes a while to import, and may not be there
-
-                return kernel.mos_nll(
-                    h, log_pi, weight, bias, targets, compute_dtype=compute_dtype, slab_bytes=slab_bytes
-                )
-            if impl == "triton":
-                raise ValueError(f"impl='triton' needs Triton and an NVIDIA GPU (Ampere or later), not {h.device}")
+    with without_autocast(h.device.type):
         if impl == "reference":
             cast_bias = None if bias is None else bias.to(compute_dtype)
             return reference.mos_nll(h.to(compute_dtype), log_pi, weight.to(compute_dtype), cast_bias, targets)
-        return chunked.mos_nll(h, log_pi, weight, bias, targets, compute_dtype=compute_dtype, slab_bytes=slab_bytes)
+        inputs = h, log_pi, weight, bias, targets
+        if torch.compiler.is_compiling():
+            return opaque.mos_nll(*inputs, impl, compute_dtype, slab_bytes)
+        if takes_kernels(impl, h.device, compute_dtype):
+            from highrank.ops.mos_nll import kernel  # Triton takes a while to import, and may not be there
+
+            return kernel.mos_nll(*inputs, compute_dtype=compute_dtype, slab_bytes=slab_bytes)
+        return chunked.mos_nll(*inputs, compute_dtype=compute_dtype, slab_bytes=slab_bytes)
 
 
 def _check_shapes(h: Tensor, log_pi: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> None:

@@ -13,13 +13,13 @@ again the tokens whose u_n differs from the most frequent value.
 The bias rides along as one more column of W against a column of ones in h, so its gradient falls out of dW.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from highrank.ops import HALF
+from highrank.ops import HALF, is_capturing, only_once_differentiable
 
 # How many bytes of logits may exist at once (or a quarter of W's, if that is more). On a CPU a slab that stays near the
 # cache is also the fastest; a GPU wants more rows a launch. Both were chosen with benchmarks/mos_nll.py.
@@ -38,80 +38,106 @@ def mos_nll(
     slab_bytes: int | None = None,
 ) -> Tensor:
     """(N, K, D), (N, K), (V, D), (V,) or None, (N,) -> (N,). Matrix products run in `compute_dtype`."""
-    compute_dtype = compute_dtype or h.dtype
-    if h.device.type == "cpu" and compute_dtype in HALF:
-        compute_dtype = torch.float32  # half-precision products are slow on most CPUs, and less exact
-    if slab_bytes is None:
-        # W is read once a slab: a slab that is small beside it spends its time on that.
-        least = CUDA_SLAB_BYTES if h.device.type == "cuda" else CPU_SLAB_BYTES
-        slab_bytes = max(least, weight.numel() * weight.itemsize // 4)
-    return _MosNLL.apply(h, log_pi, weight, bias, targets, compute_dtype, slab_bytes)
+    return _MosNLL.apply(h, log_pi, weight, bias, targets, Sizes.of(h, weight, compute_dtype, slab_bytes))
 
 
-class _Sizes(NamedTuple):
+class Sizes(NamedTuple):
     compute: torch.dtype  # of the matrix products' inputs
     accumulate: torch.dtype  # of logits, sums and the gradient of W
     tokens: int  # a slab
+
+    @classmethod
+    def of(cls, h: Tensor, weight: Tensor, compute: torch.dtype | None, slab_bytes: int | None) -> "Sizes":
+        compute = compute or h.dtype
+        if h.device.type == "cpu" and compute in HALF:
+            compute = torch.float32  # half-precision products are slow on most CPUs, and less exact
+        if slab_bytes is None:
+            # W is read once a slab: a slab that is small beside it spends its time on that.
+            least = CUDA_SLAB_BYTES if h.device.type == "cuda" else CPU_SLAB_BYTES
+            slab_bytes = max(least, weight.numel() * weight.itemsize // 4)
+        accumulate = torch.promote_types(compute, torch.float32)
+        tokens = max(1, slab_bytes // max(1, h.shape[1] * weight.shape[0] * accumulate.itemsize))
+        return cls(compute, accumulate, tokens)
 
 
 class _MosNLL(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        h: Tensor,
-        log_pi: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        targets: Tensor,
-        compute_dtype: torch.dtype,
-        slab_bytes: int,
+        ctx: Any, h: Tensor, log_pi: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, sizes: Sizes
     ) -> Tensor:
-        n, k, _ = h.shape
-        accumulate = torch.promote_types(compute_dtype, torch.float32)
-        tokens = max(1, slab_bytes // max(1, k * weight.shape[0] * accumulate.itemsize))
-        sizes = _Sizes(compute_dtype, accumulate, tokens)
-        h_needs, pi_needs, w_needs, b_needs = ctx.needs_input_grad[:4]
-
-        w = _with_bias_column(weight, bias, sizes)  # (V, D + bias columns)
-        nll = torch.empty(n, dtype=accumulate, device=h.device)
-        r = torch.empty(n, k, dtype=accumulate, device=h.device)
-        dh = torch.empty_like(h, memory_format=torch.contiguous_format) if h_needs else None
+        h_needs, _, w_needs, b_needs = ctx.needs_input_grad[:4]
         # A CUDA graph cannot look at the upstream gradient: there, all of dW waits for the backward pass.
-        deferred = h.is_cuda and torch.cuda.is_current_stream_capturing()
-        dw = torch.zeros(w.shape, dtype=accumulate, device=w.device) if w_needs or b_needs else None
-        early = None if deferred else dw
-        for start in range(0, n, tokens):
-            rows = slice(start, start + tokens)
-            _visit_slab(h[rows], log_pi[rows], w, targets[rows], sizes, nll[rows], r[rows], dh, early, start, None)
-
-        ctx.save_for_backward(h, log_pi, weight, bias, targets, r, dh, dw)
-        ctx.deferred = deferred
-        ctx.sizes, ctx.pi_needs, ctx.w_needs, ctx.b_needs = sizes, pi_needs, w_needs, b_needs
+        early = not is_capturing(h)
+        inputs = h, log_pi, weight, bias, targets
+        nll, r, dh, dw = forward(*inputs, sizes, h_needs, (w_needs or b_needs) and early)
+        ctx.save_for_backward(*inputs, r, dh, dw)
+        ctx.sizes = sizes
         return nll
 
     @staticmethod
-    @once_differentiable
+    @only_once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        h, log_pi, weight, bias, targets, r, dh, dw = ctx.saved_tensors
-        upstream = upstream.to(r.dtype)
-        if dh is not None:
-            dh = (dh * upstream[:, None, None]).to(h.dtype)
-        dlog_pi = (-r * upstream[:, None]).to(log_pi.dtype) if ctx.pi_needs else None
-        dweight = dbias = None
-        if dw is not None and ctx.deferred:
-            everything = torch.arange(len(h), device=h.device)
-            _add_weight_gradient(h, log_pi, weight, bias, targets, ctx.sizes, everything, upstream, dw)
-        elif dw is not None and upstream.numel():
-            common = upstream.mode().values
-            odd = (upstream != common).nonzero().squeeze(1)  # empty for a mean or a sum
-            dw = dw * common
-            if odd.numel() > 0:
-                _add_weight_gradient(h, log_pi, weight, bias, targets, ctx.sizes, odd, upstream[odd] - common, dw)
-        if dw is not None:
-            d = weight.shape[1]
-            dweight = dw[:, :d].to(weight.dtype) if ctx.w_needs else None
-            dbias = dw[:, d].to(bias.dtype) if ctx.b_needs else None
-        return dh, dlog_pi, dweight, dbias, None, None, None
+        return *gradients(upstream, *ctx.saved_tensors, sizes=ctx.sizes, needs=ctx.needs_input_grad[:4]), None, None
+
+
+def forward(
+    h: Tensor,
+    log_pi: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    sizes: Sizes,
+    needs_dh: bool,
+    needs_dw: bool,
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """nll (N,), r (N, K), and for an upstream gradient of one, where needed: dh (N, K, D), [dW, db] (V, D + bias)."""
+    n, k, _ = h.shape
+    w = with_bias_column(weight, bias, sizes)  # (V, D + bias columns)
+    nll = torch.empty(n, dtype=sizes.accumulate, device=h.device)
+    r = torch.empty(n, k, dtype=sizes.accumulate, device=h.device)
+    dh = torch.empty_like(h, memory_format=torch.contiguous_format) if needs_dh else None
+    dw = torch.zeros(w.shape, dtype=sizes.accumulate, device=w.device) if needs_dw else None
+    for start in range(0, n, sizes.tokens):
+        rows = slice(start, start + sizes.tokens)
+        _visit_slab(h[rows], log_pi[rows], w, targets[rows], sizes, nll[rows], r[rows], dh, dw, start, None)
+    return nll, r, dh, dw
+
+
+def gradients(
+    upstream: Tensor,
+    h: Tensor,
+    log_pi: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    r: Tensor,
+    dh: Tensor | None,
+    dw: Tensor | None,  # None: nothing of it was computed in `forward`
+    *,
+    sizes: Sizes,
+    needs: Sequence[bool],
+) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
+    """Those of h, log pi, W and b that are needed, from what `forward` gave."""
+    upstream = upstream.to(r.dtype)
+    if dh is not None:
+        dh = (dh * upstream[:, None, None]).to(h.dtype)
+    dlog_pi = (-r * upstream[:, None]).to(log_pi.dtype) if needs[1] else None
+    if not (needs[2] or needs[3]):
+        return dh, dlog_pi, None, None
+    if dw is None or len(h) == 0:
+        shape = with_bias_column(weight, bias, sizes).shape
+        dw = torch.zeros(shape, dtype=sizes.accumulate, device=h.device)
+        which, share = torch.arange(len(h), device=h.device), upstream
+    else:
+        common = upstream.mode().values
+        which = (upstream != common).nonzero().squeeze(1)  # empty for a mean or a sum
+        dw, share = dw * common, upstream[which] - common
+    if len(which) > 0:
+        _add_weight_gradient(h, log_pi, weight, bias, targets, sizes, which, share, dw)
+    d = weight.shape[1]
+    dweight = dw[:, :d].to(weight.dtype) if needs[2] else None
+    dbias = dw[:, d].to(bias.dtype) if needs[3] and bias is not None else None
+    return dh, dlog_pi, dweight, dbias
 
 
 def _visit_slab(
@@ -119,7 +145,7 @@ def _visit_slab(
     log_pi: Tensor,
     w: Tensor,
     targets: Tensor,
-    sizes: _Sizes,
+    sizes: Sizes,
     nll: Tensor,  # out
     r: Tensor,  # out
     dh: Tensor | None,  # out, rows from `start`
@@ -138,7 +164,8 @@ def _visit_slab(
     total = z.sum(dim=1, keepdim=True)
     joint = log_pi.to(sizes.accumulate) + (z_target - total.log()).view(tokens, k)  # log pi_k p_k(y)
     torch.logsumexp(joint, dim=1, out=nll)
-    torch.exp(joint - nll[:, None], out=r)
+    # At least the lowest number: what no component may say has responsibilities 0, not NaN, and may be padding.
+    torch.exp(joint - nll[:, None].clamp(min=torch.finfo(nll.dtype).min), out=r)
     nll.neg_()
     if dh is None and dw is None:
         return
@@ -166,13 +193,13 @@ def _add_weight_gradient(
     weight: Tensor,
     bias: Tensor | None,
     targets: Tensor,
-    sizes: _Sizes,
+    sizes: Sizes,
     which: Tensor,  # tokens to visit again
     upstream: Tensor,
     dw: Tensor,
 ) -> None:
     """dw += the weight gradient of the tokens `which`, each with its own upstream gradient."""
-    w = _with_bias_column(weight, bias, sizes)
+    w = with_bias_column(weight, bias, sizes)
     nll = torch.empty(sizes.tokens, dtype=sizes.accumulate, device=h.device)
     r = torch.empty(sizes.tokens, h.shape[1], dtype=sizes.accumulate, device=h.device)
     for rows, u in zip(which.split(sizes.tokens), upstream.split(sizes.tokens), strict=True):
@@ -180,7 +207,7 @@ def _add_weight_gradient(
         _visit_slab(h[rows], log_pi[rows], w, targets[rows], sizes, nll[:m], r[:m], None, dw, 0, u)
 
 
-def _with_bias_column(weight: Tensor, bias: Tensor | None, sizes: _Sizes) -> Tensor:
+def with_bias_column(weight: Tensor, bias: Tensor | None, sizes: Sizes) -> Tensor:
     """[W, b]: (V, D) -> (V, D + 1), or W itself without a bias.
 
     In half precision the bias takes two columns, its rounded value and the remainder, so that it stays as exact as
@@ -203,7 +230,7 @@ def _with_ones(a: Tensor, width: int) -> Tensor:
     return a if missing == 0 else torch.cat([a, a.new_ones(len(a), missing)], dim=1)
 
 
-def _matmul(a: Tensor, b: Tensor, sizes: _Sizes) -> Tensor:
+def _matmul(a: Tensor, b: Tensor, sizes: Sizes) -> Tensor:
     """a @ b, read in the compute dtype and written in the accumulation dtype."""
     if sizes.compute == sizes.accumulate:
         return a @ b

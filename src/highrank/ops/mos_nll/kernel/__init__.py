@@ -31,12 +31,13 @@ less than half a float32 unit in the last place of the token's largest term. The
 skips. Counting rows makes the host wait for the device, so nothing is skipped while a CUDA graph is captured.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from highrank.ops import is_capturing, only_once_differentiable
 from highrank.ops.mos_nll.kernel.backward import gradients
 from highrank.ops.mos_nll.kernel.forward import mix, partial_sums
 from highrank.ops.mos_nll.kernel.operands import padded_rows
@@ -65,17 +66,22 @@ def mos_nll(
     `torch.set_float32_matmul_precision`, those of the logits are exact.
     """
     compute_dtype = compute_dtype or h.dtype
+    configs = configs or configs_of(h, weight, compute_dtype, slab_bytes)
+    with torch.cuda.device_of(h):
+        return _MosNLL.apply(h, log_pi, weight, bias, targets, compute_dtype, skip, configs)
+
+
+def configs_of(
+    h: Tensor, weight: Tensor, compute_dtype: torch.dtype, slab_bytes: int | None = None
+) -> tuple[Config, Config]:
+    """How the forward and the backward pass are cut up."""
     if compute_dtype not in (torch.float32, torch.float16, torch.bfloat16):
         raise ValueError(f"the Triton mos_nll computes in float32, float16 or bfloat16, not in {compute_dtype}")
     size = (compute_dtype, h.device, *weight.shape)
-    if configs is None:
-        configs = forward_config(*size), backward_config(*size)
-        # Many rows need wide slabs all the same, or their sum dh is read and written too often.
-        slab_bytes = slab_bytes or max(configs[1].scratch_bytes, 4 * h.numel() * compute_dtype.itemsize)
-    if slab_bytes:
-        configs = configs[0]._replace(scratch_bytes=slab_bytes), configs[1]._replace(scratch_bytes=slab_bytes)
-    with torch.cuda.device_of(h):
-        return _MosNLL.apply(h, log_pi, weight, bias, targets, compute_dtype, skip, configs)
+    configs = forward_config(*size), backward_config(*size)
+    # Many rows need wide slabs all the same, or their sum dh is read and written too often.
+    slab_bytes = slab_bytes or max(configs[1].scratch_bytes, 4 * h.numel() * compute_dtype.itemsize)
+    return configs[0]._replace(scratch_bytes=slab_bytes), configs[1]._replace(scratch_bytes=slab_bytes)
 
 
 class _MosNLL(torch.autograd.Function):
@@ -84,44 +90,65 @@ class _MosNLL(torch.autograd.Function):
         ctx: Any, h: Tensor, log_pi: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor,
         compute_dtype: torch.dtype, skip: bool, configs: tuple[Config, Config],
     ) -> Tensor:  # fmt: skip
-        n, k, d = h.shape
-        rows = padded_rows(h.reshape(n * k, d), compute_dtype, ones=ctx.needs_input_grad[3])  # (M, D padded)
-        offset = weight.new_zeros(len(weight), dtype=torch.float32) if bias is None else bias.float()  # (V,)
-        peaks, totals = partial_sums(rows, weight, offset, configs[0])  # (S, M)
-        nll, r, peak, total, log_p = mix(rows, log_pi, weight, offset, targets, peaks, totals)
-        ctx.save_for_backward(rows, weight, offset, targets, r, peak, total, log_p)
+        rows, offset = operands_of(h, weight, bias, compute_dtype, ones=ctx.needs_input_grad[3])
+        nll, *kept = forward(rows, log_pi, weight, offset, targets, configs[0])
+        ctx.save_for_backward(rows, weight, offset, targets, *kept)
         ctx.shape, ctx.dtypes = h.shape, (h.dtype, log_pi.dtype, torch.float32 if bias is None else bias.dtype)
         ctx.skip, ctx.config = skip, configs[1]
         return nll
 
     @staticmethod
-    @once_differentiable
+    @only_once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        rows, weight, offset, targets, r, peak, total, log_p = ctx.saved_tensors
-        needs_h, needs_pi, needs_w, needs_b = ctx.needs_input_grad[:4]
-        upstream = upstream.float()
-        # A token of zero weight counts for nothing, even if its target is no word and its loss NaN.
-        shares = torch.where((upstream != 0)[:, None], r * upstream[:, None], 0.0)  # (N, K), a row's factor in dz
-        dlog_pi = (-shares).to(ctx.dtypes[1]) if needs_pi else None
-        dh = dw = db = None
-        if needs_h or needs_w or needs_b:
-            n, k, d = ctx.shape
-            share = shares.view(-1)
-            y = targets[:, None].expand(n, k).reshape(-1)  # (M,)
+        how = {"shape": ctx.shape, "dtypes": ctx.dtypes, "config": ctx.config, "skip": ctx.skip}
+        return *backward(upstream, *ctx.saved_tensors, needs=ctx.needs_input_grad[:4], **how), None, None, None, None
+
+
+def operands_of(
+    h: Tensor, weight: Tensor, bias: Tensor | None, compute_dtype: torch.dtype, ones: bool
+) -> tuple[Tensor, Tensor]:
+    """What both passes read: rows of h (M, D padded), with ones for the gradient of the bias, and that in float32."""
+    rows = padded_rows(h.reshape(-1, h.shape[-1]), compute_dtype, ones)
+    return rows, weight.new_zeros(len(weight), dtype=torch.float32) if bias is None else bias.float()
+
+
+def forward(
+    rows: Tensor, log_pi: Tensor, weight: Tensor, offset: Tensor, targets: Tensor, config: Config
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """nll (N,), r (N, K), and peak, total and log p_k(y), (M,) each: see `mix`."""
+    peaks, totals = partial_sums(rows, weight, offset, config)  # (S, M)
+    return mix(rows, log_pi, weight, offset, targets, peaks, totals)
+
+
+def backward(
+    upstream: Tensor, rows: Tensor, weight: Tensor, offset: Tensor, targets: Tensor,
+    r: Tensor, peak: Tensor, total: Tensor, log_p: Tensor, *,
+    needs: Sequence[bool], shape: Sequence[int], dtypes: Sequence[torch.dtype], config: Config, skip: bool = True,
+) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
+    """The gradients needed of h, of this shape, log pi, W and b; `dtypes` are those of h, log pi and b."""
+    needs_h, needs_pi, needs_w, needs_b = needs
+    upstream = upstream.float()
+    # A token of zero weight counts for nothing, even if its target is no word and its loss NaN.
+    shares = torch.where((upstream != 0)[:, None], r * upstream[:, None], 0.0)  # (N, K), a row's factor in dz
+    dlog_pi = (-shares).to(dtypes[1]) if needs_pi else None
+    if not (needs_h or needs_w or needs_b):
+        return None, dlog_pi, None, None
+    n, k, d = shape
+    share = shares.view(-1)
+    y = targets[:, None].expand(n, k).reshape(-1)  # (M,)
+    keep = None
+    if skip and n > 0 and not is_capturing(rows):
+        active = (~(r < SKIP_BELOW / k) & (upstream != 0)[:, None]).view(-1)  # (M,), NaN stays active
+        keep = active.nonzero().squeeze(1)
+        if 16 * len(keep) > 15 * len(rows):  # gathering would cost more than it saves
             keep = None
-            if ctx.skip and n > 0 and not (rows.is_cuda and torch.cuda.is_current_stream_capturing()):
-                active = (~(r < SKIP_BELOW / k) & (upstream != 0)[:, None]).view(-1)  # (M,), NaN stays active
-                keep = active.nonzero().squeeze(1)
-                if 16 * len(keep) > 15 * len(rows):  # gathering would cost more than it saves
-                    keep = None
-            picked = [rows, y, peak, total, log_p, share]
-            if keep is not None:
-                picked = [x.index_select(0, keep) for x in picked]
-            dh, dw, db = gradients(picked, weight, offset, ctx.config, needs_h, needs_w, needs_b)
-            if dh is not None:
-                dh = dh[:, :d].to(ctx.dtypes[0])  # (M, D), of the rows kept
-                if keep is not None:
-                    dh = dh.new_zeros(n * k, d).index_copy_(0, keep, dh)
-                dh = dh.view(n, k, d)
-            db = None if db is None else db.to(ctx.dtypes[2])
-        return dh, dlog_pi, dw, db, None, None, None, None
+    picked = [rows, y, peak, total, log_p, share]
+    if keep is not None:
+        picked = [x.index_select(0, keep) for x in picked]
+    dh, dw, db = gradients(picked, weight, offset, config, needs_h, needs_w, needs_b)
+    if dh is not None:
+        dh = dh[:, :d].to(dtypes[0])  # (M, D), of the rows kept
+        if keep is not None:
+            dh = dh.new_zeros(n * k, d).index_copy_(0, keep, dh)
+        dh = dh.view(n, k, d)
+    return dh, dlog_pi, dw, None if db is None else db.to(dtypes[2])
