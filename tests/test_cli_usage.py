@@ -8,6 +8,7 @@ import pytest
 import typer
 
 from highrank.cli import app
+from highrank.cli.usage import limits
 from test_cli import fails, in_process
 
 
@@ -99,3 +100,16 @@ def test_ctrl_c_says_so(moment, tmp_path, monkeypatch):
 
     monkeypatch.setattr(moment, interrupted)
     assert in_process("quickstart", cwd=tmp_path, check=130).stderr == "highrank: interrupted.\n"
+
+
+@pytest.mark.parametrize(
+    ("ends", "words"),
+    [
+        ({}, ""),
+        ({"min": 1}, "at least 1"),
+        ({"max": 0.5}, "at most 0.5"),
+        ({"min": 0, "max": 2**32 - 1}, "from 0 to 2^32 - 1"),
+    ],
+)
+def test_limits_in_words(ends, words):
+    assert limits(typer.Option(**ends)) == words

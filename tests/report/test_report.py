@@ -437,6 +437,9 @@ def test_nonsense_in_a_record_is_named(tmp_path, key, wanted):
         (lambda r: r["stages"].append(3), "its stages[1] is not an object"),
         (lambda r: r.update(stage=[]), "its stage is not a whole number of at least 0"),
         (lambda r: r.update(valid_ppl=math.nan), "its valid_ppl is not a number of at least 1"),
+        (lambda r: r.update(valid_ppl=0.5), "its valid_ppl is not a number of at least 1"),
+        (lambda r: r.update(seconds=True), "its seconds is not a number of at least 0"),
+        (lambda r: r.update(recipe=None), "its recipe is not text"),
         (lambda r: r.update(test_ppl=10**400), "its test_ppl is not a number of at least 1"),
         (lambda r: r["pieces"][0].pop("epoch"), "its pieces[0] lacks epoch"),
         (lambda r: r["curve"].pop("seconds"), "its curve lacks seconds"),
@@ -495,6 +498,7 @@ def test_what_is_null_or_empty_in_a_record_is_as_if_missing(tmp_path):
     assert len(report.records) == len(report.analyses) == 3
     for _, figure in figures(report.records, report.analyses).values():
         close(figure)
+    assert figures([one for one in report.records if one.file == "c.json"], []) == {}  # nothing that could be drawn
 
 
 def test_markers_choose_the_sections():

@@ -61,6 +61,17 @@ def test_speeds(count, text):
     assert progress._thousands(count) == text
 
 
+def test_lines_of_a_log_are_never_broken(monkeypatch):
+    monkeypatch.setattr(progress, "PLAIN_LINE_EVERY_SECONDS", 0.0)
+    log = console(width=20)
+    with watch(log, 1000, 3600.0) as listener:
+        listener.epoch_started(123, 1127, 0)
+        listener.window_done(600, 7200, math.log(45.1))
+        listener.epoch_done(EPOCH)
+        listener.message("a remark of more than twenty columns")
+    assert len(log.file.getvalue().splitlines()) == 3
+
+
 @pytest.mark.parametrize("terminal", [False, True])
 def test_progress_within_an_epoch_fits_too(terminal, monkeypatch):
     monkeypatch.setattr(progress, "PLAIN_LINE_EVERY_SECONDS", 0.0)
