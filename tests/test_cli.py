@@ -590,6 +590,7 @@ def test_output_folders_are_tried_before_the_work(tmp_path):
     for command in ("quickstart", "theory", "report", "bench mos-nll", "bench lstm", "bench step", "bench all"):
         told = fails(*command.split(), "--out", "file", cwd=tmp_path)
         assert told == "highrank: file is a file: choose a folder with --out."
+    assert not in_process("train", "pydoc-mos", "--out", "file", cwd=tmp_path, check=2).stdout  # no headline
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "results"]
 
 

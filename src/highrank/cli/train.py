@@ -66,6 +66,7 @@ def train(
       highrank train ptb-mos --data-dir corpora --time-budget 25m
     """
     from highrank.data.corpus import load_corpus
+    from highrank.files import output_folder
     from highrank.recipes import get_recipe, override
     from highrank.recipes.recipe import from_resolved
     from highrank.training.loop import train as train_loop
@@ -86,6 +87,8 @@ def train(
         data_dir = data_dir or (Path(info["data_dir"]) if info.get("data_dir") else None)
     elif run.exists():
         raise UserError(f"{run.folder} already holds a run: add --resume to continue it, or choose another --out.")
+    else:
+        output_folder(run.folder)
     corpus = load_corpus(chosen.data.corpus, data_dir, chosen.data.level)
     # A folder of the user's own is remembered by its whole path, to be found from anywhere.
     chosen = dataclasses.replace(chosen, data=dataclasses.replace(chosen.data, corpus=corpus.name))
