@@ -19,7 +19,10 @@ def record(
     dynamic: Annotated[bool, typer.Option("--dynamic", help="With dynamic evaluation of valid and test.")] = False,
     cache: Annotated[bool, typer.Option("--cache", help="With the continuous cache on valid and test.")] = False,
     tune: Annotated[
-        bool, typer.Option("--tune", help="With the settings that do best on validation, beside the published ones.")
+        bool,
+        typer.Option(
+            "--tune", help="With the settings that do best on validation, beside the published ones (kept, if known)."
+        ),
     ] = False,
     tune_tokens: Annotated[int | None, typer.Option(min=1, help="Tune on this much of validation only.")] = None,
     data_dir: DataDir = None,

@@ -41,10 +41,14 @@ def adapted(
     cache: bool,
     tune: bool,
     tune_tokens: int | None,  # of validation; None: all of it
+    known: dict[str, Any],
     watch: Watch,
     on_point: OnPoint | None,
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Name and content of each part asked for, as soon as it is there."""
+    """Name and content of each part asked for, as soon as it is there.
+
+    Who tunes wants the tuned part: one with the published settings is not made again if it is `known` already.
+    """
     if not (dynamic or cache):
         return
     loaded = load(run.folder, device)
@@ -59,6 +63,9 @@ def adapted(
         seconds = time.perf_counter() - began
         return {"settings": dataclasses.asdict(settings), **results, "seconds": seconds, "provenance": where}
 
+    def is_known(name: str, settings: Settings) -> bool:
+        return tune and known.get(name, {}).get("settings") == dataclasses.asdict(settings)
+
     if dynamic:
         published = dynamic_settings(text)
         statistics = cached_statistics(
@@ -68,7 +75,8 @@ def adapted(
         def learn(ids: Tensor, how: DynamicSettings, tell: OnProgress) -> Evaluation:
             return dynamic_evaluate(model, ids, statistics, how, tell)
 
-        yield "dynamic", on_both(learn, published, "dynamic")
+        if not is_known("dynamic", published):
+            yield "dynamic", on_both(learn, published, "dynamic")
         if tune:
             found = tune_dynamic(model, valid, statistics, published, on_point, watch("tuning dynamic evaluation"))
             yield "dynamic_tuned", on_both(learn, found.best, "dynamic, tuned") | {"tuning": found.as_json()}
@@ -78,7 +86,8 @@ def adapted(
         def remember(ids: Tensor, how: CacheSettings, tell: OnProgress) -> Evaluation:
             return cache_evaluate(model, ids, how, on_progress=tell)
 
-        yield "cache", on_both(remember, usual, "cache")
+        if not is_known("cache", usual):
+            yield "cache", on_both(remember, usual, "cache")
         if tune:
             best = tune_cache(model, valid, usual, watch("tuning the cache"))
             yield "cache_tuned", on_both(remember, best.best, "cache, tuned") | {"tuning": best.as_json(most=20)}

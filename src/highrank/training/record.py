@@ -83,8 +83,9 @@ def record(
     """The run's summary, made now unless the one at hand is of this very state, and how it does when it adapts.
 
     `dynamic` and `cache` use the published settings; `tune` adds the best ones found on validation, or on its first
-    `tune_tokens` tokens, beside them. `known` is an earlier record of the run, added to if nothing was trained since.
-    `keep` is handed the record as it grows, so that who is cut off in a long evaluation keeps those before it.
+    `tune_tokens` tokens, beside them, which are then not tried again if they are there. `known` is an earlier record of
+    the run, added to if nothing was trained since. `keep` is handed the record as it grows, so that who is cut off in
+    a long evaluation keeps those before it.
     """
     progress = checkpoints.load_progress(run.folder)
     made = next((told for told in (known, run.summary()) if told and _tells_of(told, progress)), None)
@@ -92,8 +93,8 @@ def record(
         made = summarize(run, corpus, device, _outcome(progress), watch=watch)
     keep(made)
     for name, part in adapted(
-        run, corpus, device, dynamic=dynamic, cache=cache, tune=tune, tune_tokens=tune_tokens, watch=watch,
-        on_point=on_point,
+        run, corpus, device, dynamic=dynamic, cache=cache, tune=tune, tune_tokens=tune_tokens, known=made,
+        watch=watch, on_point=on_point,
     ):  # fmt: skip
         made = {**made, name: part}
         keep(made)
