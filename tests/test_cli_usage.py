@@ -1,5 +1,6 @@
 """Mistakes in the command line itself: one sentence of our own, exit code 2, for every command."""
 
+import os
 import re
 import subprocess
 import sys
@@ -113,3 +114,12 @@ def test_ctrl_c_says_so(moment, tmp_path, monkeypatch):
 )
 def test_limits_in_words(ends, words):
     assert limits(typer.Option(**ends)) == words
+
+
+def test_threads_spin_briefly_unless_told_otherwise(tmp_path, monkeypatch):
+    for before, after in (("7", "7"), (None, "3000")):
+        monkeypatch.setenv("GOMP_SPINCOUNT", "7")
+        if before is None:
+            monkeypatch.delenv("GOMP_SPINCOUNT")
+        in_process("--version", cwd=tmp_path)
+        assert os.environ["GOMP_SPINCOUNT"] == after

@@ -33,6 +33,9 @@ data_app = Verbs(
 
 def main() -> None:
     """The `highrank` command."""
+    # How long OpenMP's threads spin for one another, read when torch is imported. On a machine that is busy with other
+    # things, its default makes small models thirty times slower; this costs an idle one little (docs/performance.md).
+    os.environ.setdefault("GOMP_SPINCOUNT", "3000")
     try:
         command, words = typer.main.get_command(app), sys.argv[1:]
         with command.make_context("highrank", list(words)) as context:
