@@ -130,20 +130,27 @@ def test_who_is_cut_off_keeps_the_parts_before(staged, monkeypatch):
     assert kept[-1]["dynamic"]["test_ppl"] == made["dynamic"]["test_ppl"]
 
 
-def test_who_tunes_does_not_wait_for_what_is_known(staged, monkeypatch):
+@pytest.mark.parametrize("how", ["dynamic", "cache"])
+def test_who_tunes_does_not_wait_for_what_is_known(staged, monkeypatch, how):
     run, corpus = staged
-    usual = CacheSettings(window=20, theta=1.0, lamb=0.1)
-    monkeypatch.setattr("highrank.training.adapted.cache_settings", lambda corpus: usual)
-    known = record(run, corpus, CPU, cache=True)
-    known["cache"]["test_ppl"] = 2.0  # to be known again
+    usual = {
+        "dynamic": DynamicSettings(lr=0.01, lamb=0.1, stats_batch_size=4),
+        "cache": CacheSettings(window=20, theta=1.0, lamb=0.1),
+    }[how]
+    monkeypatch.setattr(f"highrank.training.adapted.{how}_settings", lambda corpus: usual)
+    monkeypatch.setattr("highrank.evaluation.tune.FACTORS", (2.0,))
+    monkeypatch.setattr("highrank.evaluation.tune.KNOBS", ("lamb",))
+    asked = {how: True, "tune": True, "tune_tokens": 60}
+    known = record(run, corpus, CPU, **{how: True})
+    known[how]["test_ppl"] = 2.0  # to be known again
     kept = []
-    made = record(run, corpus, CPU, cache=True, tune=True, tune_tokens=60, known=known, keep=kept.append)
-    assert made["cache"]["test_ppl"] == 2.0
-    assert made["cache_tuned"]["test_ppl"] > 2.0
+    made = record(run, corpus, CPU, **asked, known=known, keep=kept.append)
+    assert made[how]["test_ppl"] == 2.0
+    assert made[f"{how}_tuned"]["test_ppl"] > 2.0
     assert len(kept) == 2
-    assert record(run, corpus, CPU, cache=True, known=known)["cache"]["test_ppl"] > 2.0  # asked for alone: made anew
-    known["cache"]["settings"]["theta"] = 3.0  # not the published ones
-    assert record(run, corpus, CPU, cache=True, tune=True, tune_tokens=60, known=known)["cache"]["test_ppl"] > 2.0
+    assert record(run, corpus, CPU, **{how: True}, known=known)[how]["test_ppl"] > 2.0  # asked for alone: made anew
+    known[how]["settings"]["lamb"] = 0.3  # not the published ones
+    assert record(run, corpus, CPU, **asked, known=known)[how]["test_ppl"] > 2.0
 
 
 def test_a_record_of_the_same_state_keeps_what_it_has(toy_corpus, tmp_path):
