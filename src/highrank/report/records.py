@@ -13,20 +13,8 @@ from highrank.recipes import RECIPES, overrides
 from highrank.report.shape import ANALYSIS, RUN, wrong
 
 # The columns that are read of a benchmark's CSV, and how those that are numbers are written.
-LOSS = (
-    "size",
-    "N",
-    "K",
-    "D",
-    "V",
-    "dtype",
-    "implementation",
-    "status",
-    "median_ms",
-    "graph_ms",
-    "extra_mib",
-    "machine",
-)
+LOSS = ("size", "N", "K", "D", "V", "dtype", "implementation", "status", "median_ms", "graph_ms", "extra_mib",
+        "machine")  # fmt: skip
 STEP = ("recipe", "settings", "how", "batch", "bptt", "K", "median_ms", "tokens_per_second", "slowdown", "paper_column",
         "commit", "machine")  # fmt: skip
 WHOLE, DECIMAL = r"\d+", r"\d+(\.\d*)?(e[+-]?\d+)?"
