@@ -375,6 +375,23 @@ def test_figures_show_what_the_records_say(tmp_path):
         close(figure)
 
 
+def test_a_dot_marks_where_averaging_starts_anew(tmp_path):
+    epochs = [1, 2, 3, 4, 5]
+    curve = {"epoch": epochs, "seconds": [60.0 * e for e in epochs], "valid_ppl": [80.0 - e for e in epochs]}
+    alone, whole = ({"exported": {"dtype": "float16", "averages_only": only}} for only in (True, False))
+    pieces = [
+        piece() | alone,
+        piece(1) | alone,
+        piece(3) | whole,
+        piece(4) | alone,
+    ]  # before averaging; anew; whole; at the end
+    put(tmp_path, a=make(epochs=5, curve=curve, averaged_from=3, pieces=pieces))
+    ((_, figure),) = figures(load_records(tmp_path), []).values()
+    marks = [line.get_xdata().tolist() for line in figure.axes[0].lines if line.get_marker() == "o"]
+    assert marks == [[3], [4]]
+    close(figure)
+
+
 def test_curves_of_a_few_epochs_are_left_out_beside_long_ones(tmp_path):
     put(tmp_path, trial=make("ptb-moc", epochs=12), run=make("ptb-moc", epochs=192), only=make("ptb-mos", epochs=12))
     ((_, figure),) = figures(load_records(tmp_path), []).values()
@@ -442,6 +459,7 @@ def test_nonsense_in_a_record_is_named(tmp_path, key, wanted):
         (lambda r: r.update(recipe=None), "its recipe is not text"),
         (lambda r: r.update(test_ppl=10**400), "its test_ppl is not a number of at least 1"),
         (lambda r: r["pieces"][0].pop("epoch"), "its pieces[0] lacks epoch"),
+        (lambda r: r["pieces"][0].update(exported=5), "its pieces[0].exported is not an object"),
         (lambda r: r["curve"].pop("seconds"), "its curve lacks seconds"),
         (lambda r: r["curve"].update(epoch=3), "its curve.epoch is not a list"),
         (lambda r: r["curve"]["seconds"].pop(), "its curve has lists of unequal length"),

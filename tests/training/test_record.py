@@ -72,6 +72,7 @@ def test_pieces_add_up_across_resume_and_export(staged, tmp_path):
     ]  # fmt: skip
     assert all(p["machine"] and p["started"] and p["torch"] for p in made["pieces"])
     assert made["pieces"][2]["seconds"] < made["seconds"]
+    assert [p.get("exported") for p in made["pieces"]] == [None, {"dtype": "float32", "averages_only": False}, None]
     # Cut or not, it is the same run.
     assert made["curve"]["valid_ppl"] == summarize(whole, corpus, CPU, "finished")["curve"]["valid_ppl"]
 

@@ -5,7 +5,7 @@ Each is a matplotlib figure, written as PNG and SVG, and put into the page as SV
 
 import io
 from collections.abc import Callable
-from itertools import cycle
+from itertools import cycle, pairwise
 from math import isfinite
 from typing import Any
 
@@ -138,12 +138,23 @@ def _goes_on(record: Record, other: Record) -> bool:
 
 def _mark(axis: Any, record: Record, x: list[float], y: list[float], colour: str) -> None:
     epochs = _curve(record)["epoch"]
-    places = [(record.data.get("averaged_from"), "o")]
+    places = [(epoch, "o") for epoch in _averaging_starts(record)]
     places += [(stage["epochs"] + 1, "^") for stage in record.data.get("stages", [])[:-1]]
     for epoch, marker in places:
         if epoch in epochs:
             i = epochs.index(epoch)
             axis.plot([x[i]], [y[i]], marker=marker, color=colour, markersize=6, linestyle="")
+
+
+def _averaging_starts(record: Record) -> list[int]:
+    """The first epoch of averages, and those of pieces that went on from averages alone: there they start anew."""
+    first, pieces = record.data.get("averaged_from"), record.data.get("pieces") or []
+    if first is None:
+        return []
+    anew = [
+        after["epoch"] + 1 for piece, after in pairwise(pieces) if (piece.get("exported") or {}).get("averages_only")
+    ]
+    return [first, *(epoch for epoch in anew if epoch > first)]
 
 
 def _printed(recipe: str) -> float | None:

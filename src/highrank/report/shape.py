@@ -29,6 +29,7 @@ WHOLE: Leaf = "a whole number of at least 0", lambda value: _number(value) and i
 PERPLEXITY: Leaf = "a number of at least 1", _perplexity
 DRAWN: Leaf = "a number of at least 1, or a word", lambda value: isinstance(value, str) or _perplexity(value)
 TEXT: Leaf = "text", lambda value: isinstance(value, str)
+YES_OR_NO: Leaf = "true or false", lambda value: isinstance(value, bool)
 SEED: Leaf = "a number or text", lambda value: isinstance(value, str) or _number(value)
 
 SCORES = {"valid_ppl": PERPLEXITY, "test_ppl": PERPLEXITY}
@@ -40,7 +41,7 @@ RUN = {
     "provenance": {"machine": TEXT, "commit?": TEXT},
     "stage?": WHOLE,
     "stages?": [{"stage": WHOLE, **TRAINED}],
-    "pieces?": [{"epoch": AMOUNT, "commit?": TEXT}],
+    "pieces?": [{"epoch": AMOUNT, "commit?": TEXT, "exported?": {"averages_only?": YES_OR_NO}}],
     "settings?": {"name": TEXT, "model": {"n_components": WHOLE}},
     "overrides?": {},
     "curve?": Columns(epoch=[AMOUNT], seconds=[AMOUNT], valid_ppl=[DRAWN]),  # a loss that is not finite is a word

@@ -123,6 +123,8 @@ def _checkpoint(folder: Path, index: dict[str, Any]) -> tuple[Checkpoint, dict[s
     short = checkpoints.short_average(tail, index.get("short"))  # earlier versions had none
     best = best or (weights if short and not short.won else averages) or weights
     progress = Progress(**index["progress"])
+    if progress.pieces:
+        progress.pieces[-1]["exported"] = {key: index[key] for key in ("dtype", "averages_only")}
     if index["averages_only"]:
         progress.row, progress.loss_sum, progress.loss_tokens = 0, 0.0, 0
         averages = {}

@@ -7,7 +7,8 @@ keeps what it has and gains what is new. `highrank report` reads records and not
     valid_ppl, test_ppl    of the best weights on validation, in float32, one stream
     stages                 the same at the end of training (stage 0) and of each finetuning stage
     overrides              where the run's settings differ from the recipe of that name
-    pieces                 the starts of a run that was resumed or carried elsewhere: machine, commit, time
+    pieces                 the starts of a run that was resumed or carried elsewhere: machine, commit, time, and in what
+                           dtype it was carried on to the next (`exported`), whole or its averages only
     seconds, epochs        in all, over every piece
 """
 
