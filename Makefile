@@ -1,5 +1,5 @@
 # The two commands a newcomer needs: `make quickstart` and `make test`. Both set up .venv first, at no cost when it is there.
-.PHONY: quickstart test check format clean
+.PHONY: quickstart test test-oldest check format clean
 
 quickstart:
 	@./setup.sh
@@ -8,6 +8,13 @@ quickstart:
 test:
 	@./setup.sh dev
 	@OMP_NUM_THREADS=1 .venv/bin/python -m pytest -n auto --maxprocesses 8
+
+# With the oldest versions that pyproject.toml allows (torch comes with its CUDA libraries: several gigabytes).
+test-oldest:
+	@./setup.sh dev
+	@.venv/bin/uv venv --quiet --clear --python .venv/bin/python .venv-oldest
+	@VIRTUAL_ENV=.venv-oldest .venv/bin/uv pip install --quiet --resolution lowest-direct -e ".[dev]"
+	@OMP_NUM_THREADS=1 .venv-oldest/bin/python -m pytest -n auto --maxprocesses 8
 
 check:
 	@./setup.sh dev
@@ -21,4 +28,4 @@ format:
 	@.venv/bin/ruff format .
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-oldest .pytest_cache .mypy_cache .ruff_cache

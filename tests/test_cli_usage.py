@@ -34,7 +34,7 @@ def test_every_command_has_help_and_refuses_what_it_does_not_know(path, tmp_path
 @pytest.mark.parametrize(
     ("command", "parts"),
     [
-        ("analyze", ["[OPTIONS] [RUN]...", "Arguments: RUN... Run folders", "--projection N ", "[at least 10]"]),
+        ("analyze", ["[OPTIONS] [RUN]", "Arguments: RUN... Run folders", "--projection N ", "[at least 10]"]),
         ("generate", ["[OPTIONS] RUN C", "Arguments: RUN A run", "--top-p X ", "[default: 0; from 0 to 2^63 - 1]"]),
         ("export", ["--out FOLDER ", "--max-shard-size SIZE "]),
         ("record", ["--out PATH "]),  # not named where it is declared

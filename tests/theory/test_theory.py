@@ -79,7 +79,7 @@ def test_the_time_left_is_in_proportion(monkeypatch):
 
     monkeypatch.setattr(package, "sweep", a_quarter)
     package._watched_sweep(Setup(), None, out)
-    assert out.file.getvalue() == "   D = 3, MoS: 25% done, about 36 s left\n"
+    assert out.file.getvalue().rstrip() == "   D = 3, MoS: 25% done, about 36 s left"
 
 
 def test_a_failing_check_ends_with_code_1(tmp_path, monkeypatch):

@@ -9,10 +9,10 @@ import typer
 
 from highrank.errors import nearest
 
-# Newer versions of typer carry click with them, older ones import it: both have the exceptions beside BadParameter.
+# typer carries click with it: the exceptions are beside BadParameter, wherever that is.
 _exceptions: Any = importlib.import_module(typer.BadParameter.__module__)
 UsageError: Any = _exceptions.UsageError
-NoArgsIsHelpError: Any = getattr(_exceptions, "NoArgsIsHelpError", ())  # older versions exit by themselves
+NoArgsIsHelpError: Any = _exceptions.NoArgsIsHelpError
 
 
 def explain(error: Any, command: Any, words: list[str]) -> str:
