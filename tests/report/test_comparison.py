@@ -124,6 +124,7 @@ def test_intervals_are_two_standard_errors_each_way():
     (up, _, (reach,)), (down, _, _) = axis.containers
     assert [float(x) for x in reach.get_segments()[0][:, 0]] == pytest.approx([0.15, 0.35])
     assert [(bar.get_color(), bar.get_marker()) for bar in (up, down)] == [AHEAD, BEHIND]
+    assert axis.get_ylim() == (1.6, -0.6)  # the first on top, room above and below
     plt.close(figure)
 
 
