@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from highrank.cli.compare import _end
 from highrank.data.corpus import load_corpus
 from highrank.recipes import RECIPES
 from highrank.training.run import Run, build_model
@@ -143,3 +144,9 @@ def test_a_corpus_that_is_gone_or_changed(place):
 def test_a_damaged_model(place):
     (place / "softmax" / "model.safetensors").write_bytes(b"not a model")
     assert "softmax/model.safetensors is damaged" in fails("compare", "mos", "softmax", cwd=place)
+
+
+def test_a_long_context_begins_with_a_whole_word():
+    assert _end("cut <eos> " + "x" * 92 + " end", "word") == "… " + "x" * 92 + " end"  # not "os> xx..."
+    assert _end("x" * 120, "char") == "…" + "x" * 100
+    assert _end("short text", "word") == "short text"

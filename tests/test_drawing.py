@@ -3,6 +3,13 @@
 from highrank.drawing import pyplot, save_figure
 
 
+def test_nothing_touches_the_edge(tmp_path):
+    figure, axis = pyplot().subplots(layout="constrained")
+    axis.set_ylabel("a label")
+    save_figure(figure, [tmp_path / "a.png"])
+    assert axis.yaxis.label.get_window_extent().x0 > 7  # pixels, at 100 an inch; matplotlib leaves 6
+
+
 def test_a_figure_is_written_in_each_format_and_closed(tmp_path):
     figure, axis = pyplot().subplots()
     axis.plot([1, 2])

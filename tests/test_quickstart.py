@@ -7,7 +7,9 @@ import pytest
 
 from highrank import quickstart as package
 from highrank.data.pydoc import pydoc_corpus
+from highrank.drawing import pyplot
 from highrank.quickstart import known, spoken
+from highrank.quickstart.figure import _plain
 from test_cli import in_process
 
 
@@ -49,3 +51,17 @@ def test_the_fit_depends_on_the_seed_only(short):
     (_, first), (_, again), (_, other) = (known.fit_known_language(seed, lambda *_: None) for seed in (3, 3, 4))
     assert [fit.kl for fit in first] == [fit.kl for fit in again]
     assert [fit.kl for fit in first] != [fit.kl for fit in other]
+
+
+def test_perplexities_are_plain_numbers():
+    plot, axis = pyplot().subplots()
+    axis.plot([205.0, 91.0, 82.0])
+    axis.set_yscale("log")
+    _plain(axis.yaxis)
+    plot.canvas.draw()
+    low, high = axis.get_ylim()
+    labels = [
+        text.get_text() for y, text in zip(axis.get_yticks(), axis.get_yticklabels(), strict=True) if low < y < high
+    ]
+    assert labels == ["80", "100", "150", "200"]
+    pyplot().close(plot)

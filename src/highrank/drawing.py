@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from highrank.files import write_with
 
@@ -24,6 +24,9 @@ def pyplot() -> ModuleType:
 def save_figure(figure: "Figure", files: Iterable[Path], dpi: int = 130) -> list[Path]:
     """Write the figure in the format of each file's ending, and close it; returns the files."""
     files = list(files)
+    layout: Any = figure.get_layout_engine()
+    if layout is not None:
+        layout.set(w_pad=0.08, h_pad=0.08)  # inches: nothing touches the edge
     for file in files:
         write_with(file, lambda temporary: figure.savefig(temporary, dpi=dpi))
     pyplot().close(figure)

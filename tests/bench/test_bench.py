@@ -10,6 +10,7 @@ from highrank.bench import figure, lstm, mos_nll, scaling, step, timing
 from highrank.bench.peers import Implementation, implementations, make_inputs, naive
 from highrank.bench.record import Record
 from highrank.cli import bench
+from highrank.drawing import pyplot
 from test_cli import fails, highrank
 
 TINY = "16x3x8x60"
@@ -306,3 +307,13 @@ def test_ways_to_run_a_step():
         "both": ([step.FAST, step.PLAIN], [step.FAST, step.PLAIN]),
     }
     assert step.parse_ways("auto", cpu)(both) == step.parse_ways("plain", cpu)(both) == [step.PLAIN]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(3.5, "3.50"), (0.648, "0.648"), (21.15, "21.1"), (99.96, "100"), (1911.2, "1,911")]
+)
+def test_bars_say_three_digits(value, text):
+    plot, axis = pyplot().subplots()
+    figure._bar(axis, 0, {"ms": value, "q25_ms": value, "q75_ms": value}, "ms", "red", 0.5)
+    assert [note.get_text() for note in axis.texts] == [text]
+    pyplot().close(plot)

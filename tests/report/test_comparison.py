@@ -1,6 +1,7 @@
 """A comparison on paper: the page needs nothing else, odd words stay words, and every form tells the same numbers."""
 
 import dataclasses
+import itertools
 import json
 import re
 from html.parser import HTMLParser
@@ -77,7 +78,7 @@ def test_every_number_stands_on_its_own_side():
     assert "| one | `came` 0.60, `other` 0.30 | 0.60, rank 1 |" in lines[start:end]
     assert "| two | `guess` 0.70, `other` 0.20 | 0.08, rank 7 |" in lines[start:end]
     html = page(by_hand())
-    assert "<td>1 to 9<td class=n>40<td class=n>5.125<td class=n>5.375<td class=n>+0.2500 ± 0.0500" in html
+    assert "<th scope=row>1 to 9<td class=n>40<td class=n>5.125<td class=n>5.375<td class=n>+0.2500 ± 0.0500" in html
     cards = re.findall("<div class='card side ([ab])'><div class=name>(.*?)</div>.*?<div class=big>(.*?)</div>", html)
     assert cards == [("a", "one", "115.58"), ("b", "two", "109.95")]
     for key, name in (("ahead", "one"), ("behind", "two")):
@@ -104,13 +105,13 @@ def test_the_whole_in_two_sentences():
 
 def test_intervals_are_two_standard_errors_each_way():
     """On the page the scale runs from the lowest end to the highest, over 208 of 220 units."""
-    (svg,) = re.findall("<td>1 to 9.*?<svg.*?>(.*?)</svg>", page(by_hand()))
+    (svg,) = re.findall("<th scope=row>1 to 9.*?<svg.*?>(.*?)</svg>", page(by_hand()))
     numbers = [float(x) for x in re.findall(r"(?:x1|x2|cx)=([\d.]+)", svg)]
     low, high = -0.25, 0.35
     x = [round(6 + 208 * (value - low) / (high - low), 1) for value in (0, 0, 0.15, 0.35, 0.25)]
     assert numbers == x
     assert "var(--a)" in svg
-    (below,) = re.findall("<td>10 to 99.*?<svg.*?>(.*?)</svg>", page(by_hand()))
+    (below,) = re.findall("<th scope=row>10 to 99.*?<svg.*?>(.*?)</svg>", page(by_hand()))
     assert "var(--a)" not in below
     assert "var(--b)" in below
     import matplotlib
@@ -123,13 +124,14 @@ def test_intervals_are_two_standard_errors_each_way():
     (up, _, (reach,)), (down, _, _) = axis.containers
     assert [float(x) for x in reach.get_segments()[0][:, 0]] == pytest.approx([0.15, 0.35])
     assert [(bar.get_color(), bar.get_marker()) for bar in (up, down)] == [AHEAD, BEHIND]
+    assert axis.get_ylim() == (1.6, -0.6)  # the first on top, room above and below
     plt.close(figure)
 
 
 @pytest.mark.parametrize(("gain", "zero"), [(0.25, 6.0), (-0.25, 214.0), (0.0, 6.0)])
 def test_zero_is_always_on_the_scale(gain, zero):
     made = by_hand(by_frequency=[Group("1 to 9", 40, 5.0, 5.0, gain, None)])
-    (svg,) = re.findall("<td>1 to 9.*?<svg.*?>(.*?)</svg>", page(made))
+    (svg,) = re.findall("<th scope=row>1 to 9.*?<svg.*?>(.*?)</svg>", page(made))
     assert float(re.findall(r"x1=([\d.]+)", svg)[0]) == zero
 
 
@@ -150,8 +152,8 @@ def test_components_are_listed_by_weight(share, count):
     )
     more = ", …" if count > 3 else ""
     assert f"<summary>Components by weight: 7 (0.40), 6 (0.30), 5 (0.20){more}</summary>" in html
-    assert ("<th class=n>share" in html) == (share is not None)
-    assert ("<td>7<td class=n>0.40<td class=n>0.75<td>" in html) == (share is not None)
+    assert ("<th scope=col class=n>share" in html) == (share is not None)
+    assert ("<th scope=row>7<td class=n>0.40<td class=n>0.75<td>" in html) == (share is not None)
     assert ("what it would say alone" in html) == (share is None)
     assert "<b>came</b> <span class=soft>0.60" in html
     assert "<b>other</b>" not in html
@@ -184,6 +186,19 @@ def test_the_page_stands_alone(found):
     ids = {attrs["id"] for _, attrs in parsed.tags if "id" in attrs}
     links = {attrs["href"] for tag, attrs in parsed.tags if tag == "a"}
     assert links == {f"#{key}" for key in ids}
+
+
+def test_the_page_can_be_heard(found):
+    """Headings go down by one at a time, a step has one of its own, and every heading of a table says of what."""
+    tags = Page(page(found)).tags
+    levels = [int(tag[1]) for tag, _ in tags if tag in ("h1", "h2", "h3")]
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+    articles = [i for i, (tag, _) in enumerate(tags) if tag == "article"]
+    assert articles
+    assert all("h3" in [tag for tag, _ in tags[i : i + 3]] for i in articles)
+    heads = [attrs.get("scope") for tag, attrs in tags if tag == "th"]
+    assert set(heads) == {"col", "row"}
 
 
 def test_words_stay_words_on_the_page(found):

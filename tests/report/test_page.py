@@ -119,7 +119,9 @@ def test_pictures_become_part_of_the_page(width, wide):
     assert '<a href="#curves">' in text
     assert '<a href="#curves">' not in made()
     assert text.count("<?xml") == text.count("<!DOCTYPE") == text.count("made by") == 0
-    assert f'<figure id="one"{" class=wide" if wide else ""}>' in text
+    assert f'<figure id="figure-one"{" class=wide" if wide else ""}>' in text
+    assert '<svg role="img" aria-labelledby="figure-one-caption" height' in text
+    assert '<figcaption id="figure-one-caption">First.</figcaption>' in text
     ids = re.findall(r'\bid="([^"]+)"', text)
     assert len(ids) == len(set(ids))
     assert {"one-m1", "two-m1"} <= set(ids)
@@ -127,10 +129,18 @@ def test_pictures_become_part_of_the_page(width, wide):
         assert f'href="#{name}-m1" clip-path="url(#{name}-m1)"' in text
 
 
+def test_a_table_and_a_picture_may_share_a_name():
+    text = made(name="one", pictures={"one": ("First.", SVG.format(width=400, colour="red"))})
+    ids = re.findall(r'\bid="([^"]+)"', text)
+    assert '<h2 id="one">' in text
+    assert len(ids) == len(set(ids))
+
+
 def test_pictures_take_the_pages_font_and_colours():
     text = inline("one", SVG.format(width=400, colour=HEADS["mos"].lower()))
     assert "font-size: 10px; font-family: inherit; fill: var(--mos)" in text
     assert 'stroke="currentColor" fill="var(--paper)"' in text
+    assert inline("one", "<svg><path stroke='#cccccc'/></svg>") == "<svg><path stroke='var(--line)'/></svg>"  # a frame
 
 
 def test_every_link_within_the_page_leads_somewhere():
@@ -139,6 +149,35 @@ def test_every_link_within_the_page_leads_somewhere():
     assert set(re.findall(r'href="#([^"]+)"', text)) <= set(anchors)
     assert "read-this" in anchors
     assert "<li>x &amp; y</li>" in text
+
+
+def test_every_heading_of_a_table_says_of_what_and_every_tag_is_closed():
+    text = made(costs="| what | ms |\n|---|---|\n| a | 1.5 |\n", runs=[{"run": "a", "what": "x", "path": "a.json"}],
+                cards=[("1", "2", "3")], pictures={"one": ("First.", SVG.format(width=400, colour="red"))})  # fmt: skip
+    tags = Tags(text)
+    assert {scope for tag, scope in tags.seen if tag == "th"} == {"col", "colgroup", "row"}
+    assert tags.open == []
+
+
+class Tags(HTMLParser):
+    """Every tag with its scope; those that are not closed in order stay open."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.seen, self.open = [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.append((tag, dict(attrs).get("scope")))
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.seen.append((tag, None))
+
+    def handle_endtag(self, tag):
+        if self.open[-1:] == [tag]:
+            self.open.pop()
 
 
 def test_costs_are_paragraphs_and_tables():

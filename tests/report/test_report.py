@@ -16,7 +16,7 @@ from highrank.report.choice import of_state, trained_for
 from highrank.report.components import study
 from highrank.report.curves import close, figures
 from highrank.report.records import Analysis, Record, load_analyses, load_records
-from highrank.report.table import NOT_RUN, Cell, Column, Origin, as_good, flat
+from highrank.report.table import NOT_RUN, Cell, Column, Origin, Row, Table, as_good, flat
 from highrank.report.write import _cards, _run, write
 
 ROOT = Path(__file__).parents[2]
@@ -139,12 +139,28 @@ def test_validation_alone_chooses(tmp_path):
     entry = numbers(tmp_path, "ptb")["ptb-mos, without finetuning", "valid / test", "test"]
     assert (entry["ours"], entry["record"]) == (63.0, "runs/good.json")
     assert _cards(load_records(tmp_path)) == [
-        ("61.00", "Penn Treebank, test", "`ptb-mos`, 20 min of one H200"),
-        ("68.00", "WikiText-2, test", "`wt2-mos`, 10 min of one H200"),
-        ("49.00", "WikiText-2, test, dynamic", "`wt2-mos`, 10 min of one H200"),
-    ]
+        ("61.00", "Penn Treebank, test perplexity", "`ptb-mos`, 20 min of one H200; the paper: 54.44"),
+        ("68.00", "WikiText-2, test perplexity", "`wt2-mos`, 10 min of one H200; the paper: 63.33"),
+        ("49.00", "WikiText-2, test perplexity, dynamic evaluation",
+         "`wt2-mos`, 10 min of one H200; the paper: 40.68"),
+    ]  # fmt: skip
     (tmp_path / "runs" / "tuned.json").unlink()
-    assert _cards(load_records(tmp_path))[0] == ("63.00", "Penn Treebank, test", "`ptb-mos`, 10 min of one H200")
+    what, how = "Penn Treebank, test perplexity", "`ptb-mos`, 10 min of one H200; the paper: 55.97"
+    assert _cards(load_records(tmp_path))[0] == ("63.00", what, how)
+
+
+def test_records_come_by_recipe_then_epochs_then_name_as_one_counts(tmp_path):
+    put(tmp_path, k15=make(), k3=make(), long=make(epochs=100), a=make(epochs=20), wt=make("wt2-mos"))
+    (tmp_path / "runs" / "own.json").write_text(json.dumps(make() | {"recipe": "somebody's"}))
+    names = [record.file.removesuffix(".json") for record in load_records(tmp_path)]
+    assert names == ["k3", "k15", "a", "long", "wt", "own"]
+
+
+def test_what_is_not_run_names_its_row():
+    cells = (Cell(ours=(1.0,)), Cell())
+    rows = [Row("3", cells), Row("moc", cells)]
+    table = Table("t", "T", "", "K", (Column("a"), Column("b")), rows)
+    assert table.missing() == ["K = 3: b", "moc: b"]
 
 
 def test_time_is_told_in_minutes_or_hours():
@@ -395,7 +411,7 @@ def test_a_dot_marks_where_averaging_starts_anew(tmp_path):
 def test_curves_of_a_few_epochs_are_left_out_beside_long_ones(tmp_path):
     put(tmp_path, trial=make("ptb-moc", epochs=12), run=make("ptb-moc", epochs=192), only=make("ptb-mos", epochs=12))
     ((_, figure),) = figures(load_records(tmp_path), []).values()
-    shown = [text.get_text() for text in figure.axes[1].get_legend().get_texts()]
+    shown = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     assert shown == ["ptb-moc, 10 min", "ptb-mos, 10 min"]  # the trial would be a third
     close(figure)
 
@@ -417,7 +433,7 @@ def test_a_run_that_goes_on_is_drawn_once(tmp_path, began, first, count):
 
     put(tmp_path, a=at([1, 2, 3], 180.0, began and "10:00"), b=at(list(range(first, 6)), 300.0, began))
     ((_, figure),) = figures(load_records(tmp_path), []).values()
-    shown = [text.get_text() for text in figure.axes[1].get_legend().get_texts()]
+    shown = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     assert shown == ["ptb-mos, 3 min", "ptb-mos, 5 min"][-count:]
     close(figure)
 

@@ -49,6 +49,7 @@ def draw_scaling(path: Path, rows: list[Row]) -> list[Path]:
     rows = [row for row in rows if row["best_ms"] is not None]
     sweeps = [name for name in ("K", "V", "N") if any(row["sweep"] == name for row in rows)]
     figure, axes = _panels(2, max(1, len(sweeps)), 12.5, 7.2)
+    from matplotlib.patheffects import withStroke
     from matplotlib.ticker import FuncFormatter, LogLocator
 
     labels = {"K": "components K", "V": "vocabulary V", "N": "tokens N"}
@@ -69,8 +70,9 @@ def draw_scaling(path: Path, rows: list[Row]) -> list[Path]:
         for row in here:
             where = (row[name], row["best_ms"])
             axes[0, j].annotate(
-                f"{row['ratio']:.1f}x", where, (0, 7), textcoords="offset points", ha="center", fontsize=9, color=GREEN
-            )
+                f"{row['ratio']:.1f}x", where, (-1, 6), textcoords="offset points", ha="right", fontsize=9, color=GREEN,
+                path_effects=[withStroke(linewidth=3, foreground="white")],  # readable over another line
+            )  # fmt: skip
         fixed = {k: here[0][k] for k in ("N", "K", "D", "V") if k != name}
         axes[0, j].set_title(", ".join(f"{k}={v:,}" for k, v in fixed.items()), fontsize=10)
         for axis in axes[:, j]:
@@ -80,7 +82,7 @@ def draw_scaling(path: Path, rows: list[Row]) -> list[Path]:
             axis.yaxis.set_major_locator(LogLocator(subs=(1, 3)))
             axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
             axis.grid(alpha=0.3)
-            axis.margins(x=0.1, y=0.14)
+            axis.margins(x=0.14, y=0.14)
     axes[0, 0].set_ylabel("ms, forward and backward")
     axes[1, 0].set_ylabel("extra peak memory, MiB")
     axes[0, 0].legend(fontsize=9, loc="upper left")
@@ -173,7 +175,8 @@ def _bar(
         low, high = (row[q] for q in quartiles)
         axis.errorbar(value, y, xerr=[[max(value - low, 0)], [max(high - value, 0)]], color="black", linewidth=1)
         end = max(end, high)
-    text = f"{value:,.0f}" if value >= 100 else f"{value:.3g}" if quartiles or value >= 1 else "under 1"
+    three = f"{value:#.3g}".removesuffix(".")  # 3.50, 21.2
+    text = f"{value:,.0f}" if value >= 100 else three if quartiles or value >= 1 else "under 1"
     axis.annotate(text, (end, y), (4, 0), textcoords="offset points", va="center", fontsize=9)
 
 
@@ -187,9 +190,9 @@ def _room_for_labels(axis: Any) -> None:
         axis.set_xscale("log")
         low = min(values) / 3
         axis.set_xlim(low, high * (high / low) ** 0.22)
-        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     elif values:
         axis.set_xlim(0, high * 1.25)
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axis.grid(alpha=0.3, axis="x")
     axis.set_axisbelow(True)
 

@@ -5,6 +5,8 @@ from typing import Any
 
 from rich.table import Table
 
+from highrank.folded import folded
+
 Record = dict[str, Any]
 
 
@@ -55,7 +57,8 @@ def tables(record: Record) -> list[Table]:
             _number(model["effective_rank"]),
             _kld(kld),
         )
-    return [table, *(_use_table(model) for model in record["models"] if "varying" in model)]
+    shown = [table, *(_use_table(model) for model in record["models"] if "varying" in model)]
+    return [folded(one) for one in shown]
 
 
 def _use_table(model: Record) -> Table:

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from highrank.cli.options import AsJson, DataDir, Device, find_device, out, print_json, say, say_written, watching
 from highrank.errors import UserError
+from highrank.folded import folded
 
 if TYPE_CHECKING:
     from highrank.analysis.compare import Comparison, Step
@@ -114,7 +115,7 @@ def _show_groups(c: "Comparison") -> None:
             telling = g.gain_se is not None and abs(g.gain) > 2 * g.gain_se
             table.add_row(Text(token(g.name)), *numbers, style="" if telling else "dim")
         out.print()
-        out.print(table)
+        out.print(folded(table))
 
 
 def _show_steps(c: "Comparison", title: str, steps: "list[tuple[str, Step]]") -> None:
@@ -132,10 +133,18 @@ def _show_steps(c: "Comparison", title: str, steps: "list[tuple[str, Step]]") ->
         table.add_column(Text(side.name, style=colour), ratio=2)
     for label, step in steps:
         context = spelt(step.context, c.level)
-        text = Text("…" + context[-SHORT_CONTEXT:] if len(context) > SHORT_CONTEXT else context)
+        text = Text(_end(context, c.level))
         text.append(" " if c.level == "word" else "").append(token(step.reference), style="bold reverse")
         table.add_row(label, text, *(_said(said, step.reference) for said in (step.a, step.b)))
-    out.print(table)
+    out.print(folded(table))
+
+
+def _end(context: str, level: str) -> str:
+    """The last characters of a long context, from a whole word on."""
+    if len(context) <= SHORT_CONTEXT:
+        return context
+    end = context[-SHORT_CONTEXT:]
+    return "… " + end.partition(" ")[2] if level == "word" else "…" + end
 
 
 def _said(said: "Prediction", reference: str) -> Text:

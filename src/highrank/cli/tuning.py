@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from highrank.cli.options import err, out, say
+from highrank.folded import folded
 
 if TYPE_CHECKING:
     from highrank.evaluation.tune import Tuned
@@ -30,7 +31,7 @@ def show_points(tuned: "Tuned[Any]") -> None:
         if group not in seen:
             seen.add(group)
             table.add_row(*(f"{getattr(settings, name):g}" for name in names), _ppl(nll))
-    out.print(table)
+    out.print(folded(table))
     more = "" if len(seen) == len(tuned.points) else ", each row with its best lambda"
     say(f"{len(tuned.points)} points tried on {tuned.tokens:,} tokens of valid{more}; best: {_line(tuned.best)}")
 

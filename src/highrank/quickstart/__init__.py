@@ -15,6 +15,7 @@ from rich.table import Table
 from highrank.analysis.rank import numerical_rank
 from highrank.data.corpus import Corpus, load_corpus
 from highrank.files import output_folder, write_json, written
+from highrank.folded import folded
 from highrank.quickstart import known, spoken
 from highrank.quickstart.figure import draw
 from highrank.theory.laboratory import Fit
@@ -41,7 +42,7 @@ def quickstart(folder: Path, seed: int, out: Console) -> dict[str, Any]:
             seed, lambda name, step, steps: bar.update(task, description=name, completed=step, total=steps)
         )
     truth = torch.linalg.svdvals(language.log_p)
-    out.print(_known_table(fits))
+    out.print(folded(_known_table(fits)))
     floor = torch.tensor(language.entropy).exp().item()
     out.print(
         f"   The perplexity floor, exp(entropy of P*), is {floor:.3f}; the rank of A itself is "
@@ -61,7 +62,7 @@ def quickstart(folder: Path, seed: int, out: Console) -> dict[str, Any]:
         with watch(out, spoken.EPOCHS, None) as listener:
             trained.append(spoken.train_spoken(corpus, folder / "runs", name, seed, listener))
     out.print()
-    out.print(_spoken_table(trained))
+    out.print(folded(_spoken_table(trained)))
     out.print(f"   {_spoken_reading(trained)}\n")
 
     report = _report(fits, language.entropy, trained, corpus, seed, time.perf_counter() - began)

@@ -29,13 +29,24 @@ def draw(path: Path, fits: list[Fit], truth: list[float], trained: list[Trained]
     spoken_curve.set(
         xlabel="epoch", ylabel="validation perplexity", yscale="log", title="A language we speak: learning it"
     )
+    _plain(spoken_curve.yaxis)
     spoken_curve.xaxis.get_major_locator().set_params(integer=True)
     spoken_spectrum.set(title="A language we speak: singular values of log P")
     for axis in axes.flat:
         axis.grid(alpha=0.3)
         axis.legend()
     known_curve.legend(loc="center right", bbox_to_anchor=(1.0, 0.42))  # between MoS's curve and the control's
+    figure.align_ylabels(axes[:, 0])
     save_figure(figure, [path])
+
+
+def _plain(axis: Any) -> None:
+    """100, 150, 200 ... on a log scale of less than a decade, instead of powers of ten."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 4, 5, 6, 8)))
+    axis.set_major_formatter("{x:,.0f}")
+    axis.set_minor_formatter(NullFormatter())
 
 
 def _spectrum(axis: Any, values: list[float], label: str, style: dict[str, Any]) -> None:

@@ -58,7 +58,7 @@ def _learning(prefix: str, records: list[Record]) -> tuple[str, Figure] | None:
         _plain_ticks(axis, least)
     axes[0].set(xlabel="epoch", title="over epochs")
     axes[1].set(xlabel="minutes of training", title="over wall time")
-    axes[1].legend(loc="best", fontsize=9)
+    axes[0].legend(loc="upper right", fontsize=9)
     text = (
         f"{CORPORA[prefix]}: validation perplexity while training. A dot marks where averaging starts, a triangle "
         "where finetuning does; dotted lines are the paper's, after whole schedules without finetuning."
@@ -85,7 +85,8 @@ def _components(records: list[Record], analyses: list[Analysis]) -> tuple[str, F
         axis.set(xlabel="K, the number of softmaxes", xticks=ASKED)
         axis.legend(fontsize=9)
     axes[0].set(ylabel="test perplexity", title="perplexity")
-    axes[1].set(ylabel="rank", title="rank of the log-probabilities")
+    axes[1].set(ylabel="rank", title="rank of the log-probabilities", xlim=axes[0].get_xlim())
+    axes[1].yaxis.set_major_formatter("{x:,.0f}")
     epochs = next((f" after {record.data['epochs']} epochs each" for record in found.values()), "")
     return f"Penn Treebank: perplexity and rank over K; ours{epochs}, the paper's after whole schedules.", figure
 
@@ -113,7 +114,7 @@ def _spectrum(analyses: list[Analysis]) -> tuple[str, Figure] | None:
 
 
 def _panels(count: int) -> tuple[Figure, list[Any]]:
-    figure, axes = pyplot().subplots(1, count, figsize=(5.5 * count, 4.2), layout="constrained", squeeze=False)
+    figure, axes = pyplot().subplots(1, count, figsize=(4.95 * count, 3.8), layout="constrained", squeeze=False)
     for axis in axes[0]:
         axis.grid(color="#888888", alpha=0.25, linewidth=0.6)
         axis.spines[["top", "right"]].set_visible(False)

@@ -14,7 +14,7 @@ VARIABLES = {"softmax": "softmax", "moc": "moc", "mos": "mos", "other": "other",
 def page(
     title: str,
     lead: str,
-    cards: list[tuple[str, str, str]],  # a number, what it is, and the paper's
+    cards: list[tuple[str, str, str]],  # a number, what it is, and how it was come by
     tables: list[Table],
     costs: str,  # Markdown: paragraphs and tables
     pictures: dict[str, tuple[str, str]],  # name -> caption, SVG
@@ -41,8 +41,9 @@ def page(
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{html.escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
+        + "<main>\n"
         + "\n".join(body)
-        + "\n</body>\n</html>\n"
+        + "\n</main>\n</body>\n</html>\n"
     )
 
 
@@ -65,12 +66,13 @@ def _section(table: Table, link: str) -> str:
 def _table(table: Table, link: str) -> str:
     grouped = any(column.paper for column in table.columns)
     tall = " rowspan=2" if grouped else ""
-    first = f"<th class=left{tall}>{_text(table.label)}</th>"
+    first = f"<th scope=col class=left{tall}>{_text(table.label)}</th>"
     for column in table.columns:
-        first += f"<th{' colspan=2' if column.paper else tall}>{_text(column.name)}</th>"
+        first += f"<th {'scope=colgroup colspan=2' if column.paper else 'scope=col' + tall}>{_text(column.name)}</th>"
     if table.about_column:
-        first += f"<th class=left{tall}>{_text(table.about_column)}</th>"
-    second = "<tr>" + "<th>paper</th><th>ours</th>" * sum(c.paper for c in table.columns) + "</tr>" if grouped else ""
+        first += f"<th scope=col class=left{tall}>{_text(table.about_column)}</th>"
+    pair = "<th scope=col>paper</th><th scope=col>ours</th>"
+    second = f"<tr>{pair * sum(column.paper for column in table.columns)}</tr>" if grouped else ""
     lines = []
     for row in table.rows:
         line = f"<th scope=row>{_text(row.label)}</th>"
@@ -106,8 +108,10 @@ def _told(origin: Origin) -> str:
 def _figure(name: str, caption: str, svg: str) -> str:
     width = re.search(r'<svg[^>]* width="([\d.]+)pt"', svg)
     wide = " class=wide" if width and float(width[1]) > 500 else ""  # two panels: too small to read on a narrow screen
-    picture = f"<div class=scroll>{inline(name, svg)}</div>"
-    return f'<figure id="{name}"{wide}>{picture}<figcaption>{_text(caption)}</figcaption></figure>'
+    told = f"figure-{name}-caption"  # it names the picture to who cannot see it
+    picture = inline(name, svg).replace("<svg", f'<svg role="img" aria-labelledby="{told}"', 1)
+    caption = f'<figcaption id="{told}">{_text(caption)}</figcaption>'
+    return f'<figure id="figure-{name}"{wide}><div class=scroll>{picture}</div>{caption}</figure>'
 
 
 def inline(name: str, svg: str) -> str:
@@ -119,23 +123,25 @@ def inline(name: str, svg: str) -> str:
     svg = re.sub(r"font: ([\d.]+)px [^;\"]+", r"font-size: \1px; font-family: inherit", svg)
     for kind, colour in COLOURS.items():
         svg = re.sub(colour, f"var(--{VARIABLES[kind]})", svg, flags=re.I)
-    return svg.replace("#000000", "currentColor").replace("#ffffff", "var(--paper)")
+    for colour, follows in (("#000000", "currentColor"), ("#ffffff", "var(--paper)"), ("#cccccc", "var(--line)")):
+        svg = svg.replace(colour, follows)
+    return svg
 
 
 def _runs(runs: list[dict[str, str]], link: str) -> str:
     if not runs:
         return "<p>None yet.</p>"
     first, second, *others = [_text(key) for key in runs[0] if key != "path"]
-    head = "".join(f"<th class=left>{key}</th>" for key in (first, second)) + "".join(
-        f"<th>{key}</th>" for key in others
-    )
+    head = "".join(f"<th scope=col class=left>{key}</th>" for key in (first, second))
+    head += "".join(f"<th scope=col>{key}</th>" for key in others)
     lines = []
     for run in runs:
         name, what, *rest = [_text(value) for key, value in run.items() if key != "path"]
         line = f'<th scope=row><a href="{html.escape(link)}/{html.escape(run["path"])}">{name}</a></th>'
         line += f"<td class=words>{what}</td>" + "".join(f"<td>{value}</td>" for value in rest)
         lines.append(f"<tr>{line}</tr>")
-    return f"<div class=scroll><table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
+    body = f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody>"
+    return f"<div class=scroll><table class=dense>{body}</table></div>"
 
 
 def _from_markdown(text: str) -> str:
@@ -148,7 +154,7 @@ def _from_markdown(text: str) -> str:
             continue
         rows = [[_text(cell.strip()) for cell in line.strip("|").split("|")] for line in lines if "|---" not in line]
         (first, *others), *body = rows
-        head = f"<th class=left>{first}</th>" + "".join(f"<th>{text}</th>" for text in others)
+        head = f"<th scope=col class=left>{first}</th>" + "".join(f"<th scope=col>{text}</th>" for text in others)
         cells = "".join(
             f"<tr><th scope=row>{one}</th>{''.join(f'<td>{t}</td>' for t in rest)}</tr>" for one, *rest in body
         )

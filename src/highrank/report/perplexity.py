@@ -18,7 +18,7 @@ def single_models(records: list[Record], prefix: str, title: str, table: int) ->
     rows = []
     for state in STATES:
         for recipe in [RECIPES[f"{prefix}-softmax"], RECIPES[f"{prefix}-mos"], *_own(prefix)]:
-            printed = _printed(recipe, state, table)
+            printed = in_paper(recipe, state, table)
             found = best(runs_of(recipe.name, records), of_state(state))
             if printed is None and found is None:
                 continue
@@ -27,8 +27,8 @@ def single_models(records: list[Record], prefix: str, title: str, table: int) ->
                 one = replace(one, paper_digits=1)  # as its authors print it
             rows.append(Row(f"`{recipe.name}`, {STATES[state]}", (one,), trained_for(one.origin)))
     about = (
-        "Single models. `softmax` is AWD-LSTM, for which the paper repeats the numbers of Merity et al. and Krause et "
-        "al. Adapting models start from the best weights of the run."
+        "Perplexity of single models. `softmax` is AWD-LSTM, for which the paper repeats the numbers of Merity et al. "
+        "and Krause et al. Adapting models start from the best weights of the run."
     )
     return Table(prefix, title, about, "model", (PERPLEXITY,), rows, "trained for", (table,))
 
@@ -44,7 +44,7 @@ def ablation(records: list[Record]) -> Table:
             cells.append(cell(found, _whole(RECIPES[name]), "table 5"))
         rows.append(Row(HEADS.get(kind, "AWD-LSTM, MoS hyper-parameters"), tuple(cells)))
     columns = tuple(Column(f"{name} valid / test", VALID_TEST) for name in ("PTB", "WT2"))
-    about = "Without finetuning or dynamic evaluation. Each number of ours links to its record."
+    about = "Perplexity, without finetuning or dynamic evaluation. Each number of ours links to its record."
     return Table("ablation", "What the mixture itself brings", about, "model", columns, rows, tables=(5,))
 
 
@@ -64,9 +64,9 @@ def ten_minutes(records: list[Record]) -> Table:
             rows.append(Row(f"`{name}`", (Cell(printed, source=source), Cell())))
     columns = (PERPLEXITY, Column("+ dynamic evaluation", VALID_TEST, paper=False))
     about = (
-        "Equal wall time on one GPU, validation included: runs from scratch, started once, that their time budget "
-        f"stopped after {TEN_MINUTES[0]:.0f} to {TEN_MINUTES[1]:.0f} s. The paper's numbers are of whole schedules, "
-        "hundreds of epochs, without finetuning."
+        "Perplexity after equal wall time on one GPU, validation included: runs from scratch, started once, that "
+        f"their time budget stopped after {TEN_MINUTES[0]:.0f} to {TEN_MINUTES[1]:.0f} s. The paper's numbers are of "
+        "whole schedules, hundreds of epochs, without finetuning."
     )
     return Table("ten-minutes", "Ten minutes", about, "recipe", columns, rows, "trained for")
 
@@ -83,7 +83,7 @@ def _own(prefix: str) -> list[Recipe]:
     return [r for r in RECIPES.values() if r.name.startswith(f"{prefix}-") and not r.paper]
 
 
-def _printed(recipe: Recipe, state: str, table: int) -> paper.Pair | None:
+def in_paper(recipe: Recipe, state: str, table: int) -> paper.Pair | None:
     """What table 1 or 2 prints; the perplexities that belong to one recipe stand in the recipe."""
     if (recipe.name, state) in paper.SINGLE_MODELS:
         return paper.SINGLE_MODELS[recipe.name, state]

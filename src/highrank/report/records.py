@@ -78,7 +78,7 @@ class Record:
 
 
 def load_records(results: Path) -> list[Record]:
-    """Every run record, by recipe in the order of `highrank recipes`, then by time trained."""
+    """Every run record, by recipe in the order of `highrank recipes`, then by epochs, then by name (k3 before k15)."""
     records = []
     for path in sorted((results / "runs").glob("*.json")):
         data = read_json(path, "run record")
@@ -86,7 +86,13 @@ def load_records(results: Path) -> list[Record]:
             raise UserError(f"{path} is not a run record: {said}; make it anew.")
         records.append(Record(path.name, {key: value for key, value in data.items() if value is not None}))
     order = list(RECIPES)
-    return sorted(records, key=lambda r: (order.index(r.recipe) if r.recipe in order else 99, r.data["seconds"]))
+
+    def key(record: Record) -> tuple[int, int, list[tuple[str, int]]]:
+        place = order.index(record.recipe) if record.recipe in order else len(order)
+        name = [(text, int(digits or 0)) for text, digits in re.findall(r"(\D*)(\d*)", record.file)]
+        return place, record.data["epochs"], name
+
+    return sorted(records, key=key)
 
 
 @dataclass(frozen=True)

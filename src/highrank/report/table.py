@@ -70,7 +70,8 @@ class Table:
     def missing(self) -> list[str]:
         """What the table would hold and nobody has run."""
         return [
-            f"{row.label}{': ' + column.name if len(self.columns) > 1 else ''}"
+            f"{self.label + ' = ' if row.label.isdigit() else ''}{row.label}"
+            + (f": {column.name}" if len(self.columns) > 1 else "")
             for row in self.rows
             for column, cell in zip(self.columns, row.cells, strict=True)
             if cell.applies and cell.ours is None

@@ -9,6 +9,7 @@ from highrank.report import Report, cost
 from highrank.report.choice import best, of_state, origin, runs_of
 from highrank.report.curves import CORPORA, close, figures, save
 from highrank.report.page import page
+from highrank.report.perplexity import in_paper
 from highrank.report.records import Record
 from highrank.report.table import markdown
 
@@ -51,14 +52,16 @@ def _lead(report: Report) -> str:
 def _cards(records: list[Record]) -> list[tuple[str, str, str]]:
     """The best test perplexities so far, chosen on validation: number, what, and how it was come by."""
     cards = []
-    for prefix, corpus in CORPORA.items():
+    for table, (prefix, corpus) in enumerate(CORPORA.items(), start=1):
         mine = [r for name in RECIPES if name.startswith(f"{prefix}-") for r in runs_of(name, records)]
-        for states, what in ((("trained", "finetuned"), "test"), (("dynamic",), "test, dynamic")):
-            found = [one for state in states if (one := best(mine, of_state(state)))]
+        for states, what in ((("trained", "finetuned"), ""), (("dynamic",), ", dynamic evaluation")):
+            found = [(*one, state) for state in states if (one := best(mine, of_state(state)))]
             if found:
-                record, scores = min(found, key=lambda one: one[1]["valid_ppl"])
-                minutes = f"{(origin(record, scores).seconds or 0) / 60:.0f} min of one {record.machine}"
-                cards.append((f"{scores['test_ppl']:.2f}", f"{corpus}, {what}", f"`{record.recipe}`, {minutes}"))
+                record, scores, state = min(found, key=lambda one: one[1]["valid_ppl"])
+                how = f"`{record.recipe}`, {(origin(record, scores).seconds or 0) / 60:.0f} min of one {record.machine}"
+                printed = in_paper(RECIPES[record.recipe], state, table)
+                how += f"; the paper: {printed.test:.2f}" if printed else ""
+                cards.append((f"{scores['test_ppl']:.2f}", f"{corpus}, test perplexity{what}", how))
     return cards
 
 

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from highrank.data.synthetic import FiniteLanguage
 from highrank.files import write_json, write_text, written
+from highrank.folded import folded
 from highrank.theory.bounds import Ranks, mos_enough, ranks
 from highrank.theory.checks import ROUND_OFF, Check, algebra, fitted
 from highrank.theory.figure import draw
@@ -45,7 +46,7 @@ def theory(setup: Setup, folder: Path, out: Console) -> list[Check]:
     checks += more
     rows = _rows(points)
     out.print()
-    out.print(_table(rows))
+    out.print(folded(_table(rows)))
     out.print(
         "   found: the best of several starts of L-BFGS, an upper bound on what is attainable; by construction: "
         "written down\n   in closed form, 0 to round-off; bound: proven, no Softmax or MoC of that D goes below.\n"

@@ -36,6 +36,7 @@ def draw(folder: Path, points: list[Point], ranks: Ranks, bias: bool, title: str
             axis.set_title(title, fontsize=10)
             axis.xaxis.set_major_locator(MaxNLocator(integer=True))
             axis.grid(alpha=0.3)
+            figure.get_layout_engine().set(w_pad=0.08, h_pad=0.08)
             for ending in ENDINGS:
                 path = folder / (stem + ending)
                 metadata = {"Date": None} if ending == ".svg" else None

@@ -40,7 +40,7 @@ def _panel(axis: Any, table: Grouping) -> None:
     axis.axvline(0, color="black", linewidth=0.8)
     labels = [f"{token(group.name)}  ({group.steps:,})" for group in table.groups]
     axis.set_yticks(range(len(labels)), labels, parse_math=False)
-    axis.invert_yaxis()  # in the order of the tables
+    axis.set_ylim(len(labels) - 0.4, -0.6)  # in the order of the tables
     axis.grid(axis="x", alpha=0.3)
     axis.set_title(table.title, fontsize=11)
     axis.set_xlabel("gain, nats a token")

@@ -42,7 +42,7 @@ nav { display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; margin: 1rem 0 1.5rem; 
 .pair + p { margin-top: 1.1rem; }
 @media (max-width: 700px) { .pair { grid-template-columns: 1fr; } }
 .card { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 1rem 1.15rem; }
-.side { border-top: 3px solid currentColor; } .side > * { color: var(--ink); } .side > .name { color: inherit; }
+.side { border-top: 3px solid currentColor; } .side > .big { color: var(--ink); }
 .name { font-weight: 650; overflow-wrap: anywhere; } .big { font-size: 1.9rem; font-weight: 650; line-height: 1.2; }
 ul.notes { padding-left: 1.2rem; } ul.notes li { margin: .25rem 0; }
 .scroll { overflow-x: auto; background: linear-gradient(to right, var(--page) 40%, transparent) left / 2.5rem 100%
@@ -51,9 +51,11 @@ ul.notes { padding-left: 1.2rem; } ul.notes li { margin: .25rem 0; }
   linear-gradient(to left, var(--shade), transparent) right / .9rem 100% no-repeat scroll; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th { text-align: left; font-weight: 600; color: var(--soft); font-size: .86rem; } td, th { padding: .22rem .6rem; }
-tr + tr td, thead + tbody td { border-top: 1px solid var(--line); } .n { text-align: right; white-space: nowrap; }
+tbody th { color: inherit; font-weight: inherit; font-size: inherit; white-space: nowrap; }
+tbody :is(td, th) { border-top: 1px solid var(--line); } .n { text-align: right; white-space: nowrap; }
 td svg { display: block; width: 220px; height: 18px; }
 article { margin: 1rem 0; } article header { display: flex; gap: .9rem; align-items: baseline; flex-wrap: wrap; }
+article h3 { margin: 0; }
 .gain { font-weight: 700; font-size: 1.15rem; font-variant-numeric: tabular-nums; }
 blockquote { margin: .5rem 0 .9rem; font: 1.02rem/1.6 Georgia, "Times New Roman", serif; overflow-wrap: anywhere; }
 mark { background: var(--mark); color: var(--mark-ink); padding: .05em .3em; border-radius: 4px; font-weight: 650; }
@@ -66,12 +68,18 @@ ol.words .bar { position: absolute; inset: 0 auto 0 0; border-radius: 3px; }
 li.below { border-top: 1px dashed var(--line); }
 details { margin-top: .55rem; font-size: .92rem; } summary { cursor: pointer; color: var(--soft); }
 details table { margin-top: .3rem; } details td { vertical-align: top; } details td.n { width: 1%; }
-.word { display: inline-block; white-space: nowrap; margin-right: .9em; } td:first-child { white-space: nowrap; }
+.word { display: inline-block; white-space: nowrap; margin-right: .9em; }
 @media (max-width: 700px) { main { padding-top: 1.5rem; } .scroll table { font-size: .86rem; }
-  .scroll td, .scroll th { padding: .22rem .3rem; } .scroll th { white-space: normal; vertical-align: bottom; }
+  .scroll td, .scroll th { padding: .22rem .3rem; } .scroll thead th { white-space: normal; vertical-align: bottom; }
+  .scroll thead th:last-child { white-space: nowrap; }
+  .scroll tbody th { position: sticky; left: 0; background: var(--page); }
   td svg { width: 110px; } }
 details { overflow-x: auto; }
-@media print { article { break-inside: avoid; } }
+@page { margin: 16mm; }
+@media print { nav { display: none; } article, tr, figure { break-inside: avoid; }
+  h2, h3, h3 + p, article header { break-after: avoid; } .scroll { overflow: visible; background: none; }
+  .scroll table { font-size: .86rem; }
+  .bar, mark { print-color-adjust: exact; } }
 """
 
 
@@ -121,14 +129,14 @@ def _group_table(c: Comparison, groups: list[Group]) -> str:
     ends = [g.gain + sign * 2 * (g.gain_se or 0.0) for g in groups for sign in (-1, 1)]
     low, high = min(0.0, *ends), max(0.0, *ends)
     rows = "".join(
-        f"<tr><td>{escape(token(g.name))}<td class=n>{g.steps:,}<td class=n>{g.nll_a:.3f}<td class=n>{g.nll_b:.3f}"
-        f"<td class=n>{gain_of(g)}<td>{_interval(g, low, high)}"
+        f"<tr><th scope=row>{escape(token(g.name))}<td class=n>{g.steps:,}<td class=n>{g.nll_a:.3f}"
+        f"<td class=n>{g.nll_b:.3f}<td class=n>{gain_of(g)}<td>{_interval(g, low, high)}"
         for g in groups
     )
     return (
-        f"<div class=scroll><table><thead><tr><th><th class=n>steps<th class='n a'>{escape(c.a.name)}"
-        f"<th class='n b'>{escape(c.b.name)}<th class=n>gain<th>gain ± 2 standard errors</thead><tbody>{rows}</tbody>"
-        "</table></div>"
+        f"<div class=scroll><table><thead><tr><td><th scope=col class=n>steps"
+        f"<th scope=col class='n a'>{escape(c.a.name)}<th scope=col class='n b'>{escape(c.b.name)}"
+        f"<th scope=col class=n>gain<th scope=col>gain ± 2 standard errors</thead><tbody>{rows}</tbody></table></div>"
     )
 
 
@@ -156,7 +164,8 @@ def _case(c: Comparison, case: Case) -> str:
     )
     if case.step is None:
         key = f"… {paper.key} {paper.reference}"
-        return f"<article class=card><b>Case {paper.number}</b>: “{escape(key)}” is not in this text.{said}</article>"
+        why = f"<p>“{escape(key)}” is not in this text.</p>"
+        return f"<article class=card><h3>Case {paper.number}</h3>{why}{said}</article>"
     return _step(c, case.step, f"Case {paper.number}", said)
 
 
@@ -173,7 +182,7 @@ def _step(c: Comparison, step: Step, number: str, more: str = "") -> str:
     gap = " " if c.level == "word" else ""
     sides = "".join(_prediction(s, said, step.reference, x) for s, said, x in ((c.a, step.a, "a"), (c.b, step.b, "b")))
     return (
-        f"<article class=card><header><b>{number}</b><span class='gain {side}'>{step.gain:+.2f} nats</span>"
+        f"<article class=card><header><h3>{number}</h3><span class='gain {side}'>{step.gain:+.2f} nats</span>"
         f"<span class=soft>{escape(better.name)} is ahead; token {step.position:,}</span></header>"
         f"<blockquote>… {_text(step.context, gap)}{gap}<mark>{escape(token(step.reference))}</mark>"
         f"{gap}<span class=rest>{_text(step.continuation, gap)}</span></blockquote>"
@@ -211,12 +220,13 @@ def _components(said: Prediction, reference: str) -> str:
     shown, rest = speaking(said)
     has_share = shown[0].share is not None
     rows = "".join(_component(x, reference) for x in shown)
-    share = "<th class=n>share" if has_share else ""
+    share = "<th scope=col class=n>share" if has_share else ""
     speak = ", ".join(f"{x.index} ({probability(x.weight)})" for x in shown[:3])
     alone = "its likeliest words" if has_share else "what it would say alone"
     return (
         f"<details><summary>Components by weight: {speak}{', …' if len(said.components) > 3 else ''}</summary>"
-        f"<table><thead><tr><th>k<th class=n>weight{share}<th>{alone}</thead><tbody>{rows}</tbody></table>"
+        "<table><thead><tr><th scope=col>k<th scope=col class=n>weight"
+        f"{share}<th scope=col>{alone}</thead><tbody>{rows}</tbody></table>"
         f"<div class=soft>{rest}</div></details>"
     )
 
@@ -227,4 +237,4 @@ def _component(x: Component, reference: str) -> str:
         f"<span class=word>{_bold(token(w.word), w.word == reference)} <span class=soft>{probability(w.p)}</span>"
         for w in x.top
     )
-    return f"<tr><td>{x.index}<td class=n>{probability(x.weight)}{share}<td>{'</span> '.join(words)}</span>"
+    return f"<tr><th scope=row>{x.index}<td class=n>{probability(x.weight)}{share}<td>{'</span> '.join(words)}</span>"
