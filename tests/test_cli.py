@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from highrank.cli import main
+from highrank.__main__ import main
 from highrank.training import checkpoint as checkpoints
 
 SMALL = (
@@ -51,7 +51,7 @@ def in_process(*arguments, cwd, check=0):
 
 def as_process(*arguments, cwd, check=0, **options):
     """The command in a process of its own."""
-    command = [sys.executable, "-c", "from highrank.cli import main; main()", *map(str, arguments)]
+    command = [sys.executable, "-m", "highrank", *map(str, arguments)]
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=PATIENCE, check=False, **options)
     assert done.returncode == check, done.stdout + done.stderr
     return done
@@ -323,7 +323,7 @@ def test_real_copies_verify(place, corpora):
 
 
 def start(*arguments, cwd):
-    command = [sys.executable, "-c", "from highrank.cli import main; main()", *map(str, arguments)]
+    command = [sys.executable, "-m", "highrank", *map(str, arguments)]
     return subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
