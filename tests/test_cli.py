@@ -211,6 +211,12 @@ def test_record(place, trained):
     (place / "old.json").write_text(json.dumps(old))  # as the first version wrote them
     assert "dynamic: valid" in highrank("record", "run", "--cache", "--out", "old.json", cwd=place).stdout
     assert json.loads((place / "old.json").read_text()).keys() == old.keys()
+    del old["dynamic"]["test_ppl"]  # cut off there
+    (place / "old.json").write_text(json.dumps(old))
+    assert (
+        f"dynamic: valid {made['dynamic']['valid_ppl']:.2f}; cache: valid"
+        in highrank("record", "run", "--out", "old.json", cwd=place).stdout
+    )
     (place / "other.json").write_text("{}")
     assert "other.json holds something other than" in fails("record", "run", "--out", "other.json", cwd=place)
     (place / "taken").write_text("a file")
