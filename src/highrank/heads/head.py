@@ -43,8 +43,8 @@ class Head(nn.Module):
     ) -> Tensor:
         """Negative log-likelihood of each target, in float32, of targets' shape; never builds (N, K, V).
 
-        Targets are of any integer dtype. Those equal to `ignore_index` are padding: their loss is 0 and has no gradient,
-        whatever their state is. `slab_bytes`, if given, replaces the head's.
+        Targets are of any integer dtype. Those equal to `ignore_index` are padding: their loss is 0, and has no
+        gradient, whatever their state is. `slab_bytes`, if given, replaces the head's.
         """
         targets = match_targets(g, targets, self.vocab_size, ignore_index)
         padding = None if ignore_index is None else targets == ignore_index
