@@ -99,8 +99,13 @@ class _Loop:
     def run(self, max_epochs: int | None) -> Outcome:
         if not self.training.run.checkpoint_file.exists():
             self._save()  # from here on, a run without a checkpoint is a damaged one
+        progress = self.training.progress
+        before = progress.step
         outcome = self._epochs(max_epochs)
-        self.training.progress.pieces[-1]["outcome"] = outcome
+        if progress.step > before:
+            progress.pieces[-1]["outcome"] = outcome
+        else:
+            progress.pieces.pop()  # nothing was trained, so the run has no such piece
         self._save()
         return outcome
 
