@@ -33,7 +33,7 @@ def record(
     Perplexities of the best weights, of every stage, with --dynamic and --cache how they do when they adapt to what
     they read; settings, seed, machines, commits, times and the whole curve. A record that is there already keeps what
     it has and gains what is new, unless the run was trained further. It is written split by split: Ctrl-C costs only
-    the one at hand, and the same command goes on from there.
+    the one at hand, and the next call takes up what was cut off.
     """
     from highrank.files import output_folder, read_json, write_json
     from highrank.training.record import record as make_record

@@ -1,7 +1,7 @@
 """A part of a record as it grows: settings and how they were found, then validation, then test.
 
 Each takes minutes and more, and whoever is cut off keeps what there is: a part without a test perplexity. The next call
-goes on with it, if the same code on the same machine would make it again.
+that asks for it goes on with it, if the same code on the same kind of machine would make it again.
 """
 
 import time
