@@ -7,7 +7,7 @@ python benchmarks/mos_nll.py --scaling                over K, V and N
 
 import sys
 
-from highrank.cli import main
+from highrank.__main__ import main
 
 if __name__ == "__main__":
     sys.argv[1:1] = ["bench", "mos-nll"]

@@ -6,7 +6,7 @@ python benchmarks/step.py --recipes ptb-softmax,ptb-mos --how plain
 
 import sys
 
-from highrank.cli import main
+from highrank.__main__ import main
 
 if __name__ == "__main__":
     sys.argv[1:1] = ["bench", "step"]

@@ -4,6 +4,8 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 import typer
@@ -101,6 +103,17 @@ def test_ctrl_c_says_so(moment, tmp_path, monkeypatch):
 
     monkeypatch.setattr(moment, interrupted)
     assert in_process("quickstart", cwd=tmp_path, check=130).stderr == "highrank: interrupted.\n"
+
+
+def test_ctrl_c_says_so_while_the_command_is_still_being_imported(tmp_path):
+    (tmp_path / "typer.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)")  # found before typer
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+    module, function = project["project"]["scripts"]["highrank"].split(":")
+    for how in (["-m", "highrank"], ["-c", f"from {module} import {function}; {function}()"]):
+        done = subprocess.run(
+            [sys.executable, *how, "--help"], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (130, "", "highrank: interrupted.\n")
 
 
 @pytest.mark.parametrize(

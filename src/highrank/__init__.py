@@ -4,10 +4,14 @@ The heads are drop-in modules: each owns its exact loss (`nll`), its distributio
 its parts (`components`). `load` opens a trained run.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
+import importlib
+
+TYPE_CHECKING = False  # typing's is the same to a type checker; to import it takes longer than all else here
 if TYPE_CHECKING:
+    from typing import Any
+
     from highrank.heads import MoCHead as MoCHead
     from highrank.heads import MoSHead as MoSHead
     from highrank.heads import SoftmaxHead as SoftmaxHead

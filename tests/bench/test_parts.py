@@ -1,7 +1,9 @@
-"""Parts share a time, and none stops another. No process is started here."""
+"""Parts share a time, and none stops another."""
 
+import os
+import signal
 import subprocess
-from types import SimpleNamespace
+import sys
 
 import pytest
 
@@ -15,15 +17,13 @@ def ran(monkeypatch):
     """The commands, and how long each may take; part a takes 40 seconds, b hangs, c breaks at once."""
     now, commands = [0.0], []
 
-    def run(command, *, check, timeout):
+    def run(command, timeout):
         name = command[4]
         commands.append((command[3:], timeout))
         now[0] += {"a": 40, "b": 50, "c": 0}[name]
-        if name == "b":
-            raise subprocess.TimeoutExpired(command, 1)
-        return SimpleNamespace(returncode=1 if name == "c" else 0)
+        return 0 if name == "a" else 1
 
-    monkeypatch.setattr(parts.subprocess, "run", run)
+    monkeypatch.setattr(parts, "run_part", run)
     monkeypatch.setattr(parts.time, "monotonic", lambda: now[0])
     return commands
 
@@ -46,3 +46,42 @@ def test_without_a_time_nothing_is_cut_short(ran):
         ("bench b --scaling", None),
         ("bench c", None),
     ]
+
+
+def test_a_part_has_its_exit_code_and_ends_in_time():
+    assert parts.run_part([sys.executable, "-c", "raise SystemExit(3)"], None) == 3
+    assert parts.run_part([sys.executable, "-c", "import time; time.sleep(600)"], 0.1) == 1
+
+
+PART = """
+import signal, sys, time
+signal.signal(signal.SIGINT, {handler})
+print("at work", flush=True)
+time.sleep(600)
+"""
+WHOLE = """
+import sys
+from highrank.bench import parts
+parts.ENDS_WITHIN = 0.5
+try:
+    parts.run_part([sys.executable, "-c", sys.argv[1]], None)
+except KeyboardInterrupt:
+    print("said by the whole")
+    sys.exit(130)
+"""
+
+
+@pytest.mark.parametrize(
+    ("handler", "said"),
+    [("lambda *_: sys.exit(print('said by the part') or 130)", "said by the part\n"),  # as every command does
+     ("lambda *_: sys.exit(1)", "said by the whole\n"),
+     ("signal.SIG_IGN", "said by the whole\n")],
+)  # fmt: skip
+def test_ctrl_c_is_told_once(handler, said):
+    """To both processes, as a terminal sends it."""
+    command = [sys.executable, "-c", WHOLE, PART.format(handler=handler)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stdout.readline() == "at work\n"
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.communicate() == (said, None)
+    assert process.returncode == 130

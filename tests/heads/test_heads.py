@@ -147,8 +147,9 @@ def test_latent_dropout_of_batch_first_states(name):
 
 
 @pytest.mark.parametrize("name", HEADS)
-@pytest.mark.parametrize("pad", [-100, V, 0])
-def test_padding_has_no_loss_and_no_gradient(name, pad):
+@pytest.mark.parametrize(("pad", "state"), [(-100, None), (V, None), (0, None), (0, torch.nan), (0, torch.inf)])
+def test_padding_has_no_loss_and_no_gradient(name, pad, state):
+    """Whatever its state is."""
     head, width = make(name)
     g, targets = torch.randn(5, 3, width), torch.randint(1, V, (5, 3))
     kept = torch.rand(5, 3) < 0.6
@@ -157,6 +158,8 @@ def test_padding_has_no_loss_and_no_gradient(name, pad):
     expected.mean().backward()
     gradients = {key: p.grad.clone() for key, p in head.named_parameters()}
     head.zero_grad()
+    if state is not None:
+        g[~kept] = state
     g.requires_grad_()
     nll = head.nll(g, torch.where(kept, targets, pad), ignore_index=pad)
     (nll.sum() / kept.sum()).backward()

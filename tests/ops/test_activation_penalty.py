@@ -30,6 +30,22 @@ def test_the_kernel_equals_the_reference_in_value_and_gradients(dtype):
         torch.testing.assert_close(ours, expected)
 
 
+@needs_kernels
+@pytest.mark.parametrize("scaled", [False, True])
+def test_second_derivatives_are_the_references(scaled):
+    """Also where only g and raw are differentiated, and the upstream gradient is a constant."""
+    leaf, scale = torch.randn(6, 5, 37, device=DEVICE, requires_grad=True), torch.ones((), device=DEVICE)
+    scale.requires_grad_(scaled)
+    results = []
+    for function in (kernel.activation_penalty, reference):
+        penalty = function(leaf**2, leaf.sin(), 2.0, 0.7) * scale
+        (once,) = torch.autograd.grad(penalty, leaf, create_graph=True)
+        twice = torch.autograd.grad(once.pow(2).sum(), (leaf, scale) if scaled else leaf, create_graph=True)
+        results.append([once, *twice, *torch.autograd.grad(twice[0].sum(), leaf)])
+    for ours, expected in zip(*results, strict=True):
+        torch.testing.assert_close(ours, expected)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_a_gpu_takes_the_kernel(dtype, monkeypatch):

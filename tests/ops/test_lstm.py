@@ -126,6 +126,29 @@ def test_packed_weights_give_the_same_layer_and_gradients_as_padded_ones(monkeyp
 
 
 @needs_kernels
+def test_packed_weights_have_the_second_derivatives_of_padded_ones():
+    """cuDNN's LSTM has none, so a function of the weights alone stands for it; the mask is that of `ones`."""
+    seed, p, wide = torch.tensor([1], device=DEVICE), 0.3, (8, 16, torch.float16)
+    ones = [torch.ones(s, device=DEVICE) for s in ((28, 5), (28, 7), (28,), (28,))]
+    mask = kernel.unpack_gradients(
+        *kernel.pack_weights(*ones, *wide, None, 0.0), ones[0].shape, ones[1].shape, torch.float32, seed, p
+    )[1]
+    leaves = [torch.randn_like(one).requires_grad_() for one in ones]
+    results = []
+    for packed in (
+        padded._PackedWeights.apply(*leaves, *wide, seed, p),
+        pad_weights(leaves[0], leaves[1] * mask, *leaves[2:], *wide),
+    ):
+        loss = sum(w.float().pow(3).sum() for w in packed)
+        once = torch.autograd.grad(loss, leaves, create_graph=True)
+        twice = torch.autograd.grad(sum(g.pow(2).sum() for g in once), leaves)
+        results.append([*once, *twice])
+    for ours, expected in zip(*results, strict=True):
+        assert ours.any()
+        torch.testing.assert_close(ours, expected, rtol=4e-3, atol=1e-5)  # half precision, rounded in another order
+
+
+@needs_kernels
 def test_everything_may_be_dropped():
     tensors = [torch.ones(s, device=DEVICE) for s in ((28, 5), (28, 7), (28,), (28,))]
     assert not kernel.pack_weights(*tensors, 8, 8, torch.float16, torch.tensor([1], device=DEVICE), 1.0)[1].any()

@@ -59,7 +59,7 @@ class Grid(HTMLParser):
 
 
 def made(columns=(BOTH, ALONE), rows=ROWS, costs="", pictures=None, runs=(), cards=(), lists=None, **changes):
-    table = Table("ptb", "Penn <b>", "About.", "model", columns, rows, "remarks", (1, 3), ["A `note`."])
+    table = Table("ptb", "Penn <b>", "About `it`.", "model", columns, rows, "remarks", (1, 3))
     tables = [Table(**{**vars(table), **changes})]
     pictures, lists = pictures or {}, lists or {"Not run": ["x"]}
     return page("A & B", "lead", list(cards), tables, costs, pictures, lists, list(runs), "../results")
@@ -84,7 +84,7 @@ def test_a_table_that_the_paper_has_not_has_one_line_of_headings():
 
 def test_our_numbers_say_where_they_come_from():
     text = made()
-    assert "About. The paper&#x27;s table 1 and table 3." in text
+    assert "About <code>it</code>. The paper&#x27;s table 1 and table 3." in text
     link = (
         '<a href="../results/runs/a&amp;b.json" title="3 epochs, 1.5 min of one H200; with train.lr=15; seed 0; '
         'commit 0123456789">'
@@ -100,7 +100,6 @@ def test_words_are_words_and_code_is_code():
     assert "<title>A &amp; B</title>" in text
     assert '<h2 id="ptb">Penn &lt;b&gt;</h2>' in text
     assert "<th scope=row><code>mos</code></th>" in text
-    assert "<p>A <code>note</code>.</p>" in text
     assert "<div class=card><span>test &amp; more</span><b>57.5</b><span>paper 58</span></div>" in text
 
 

@@ -58,10 +58,26 @@ def test_capturing_changes_nothing(toy_corpus, tmp_path):
     training = make(toy_corpus, tmp_path, [], graphs=True)
     before = [p.detach().clone() for p in training.model.parameters()]
     window = next(training.windows())
+    generator = torch.cuda.get_rng_state()
     training.step._capture(window.words, window.targets)
+    assert torch.equal(torch.cuda.get_rng_state(), generator)
     assert all(torch.equal(a, p) for a, p in zip(before, training.model.parameters(), strict=True))
     assert training.step.read().tokens == 0
     assert not any(h.any() for state in training.step.hidden for h, _ in state)
+
+
+def test_dropout_does_not_depend_on_when_graphs_are_captured(toy_corpus, tmp_path):
+    """As after a resume, where there are none yet."""
+    results = []
+    for again in (False, True):
+        training = make(toy_corpus, tmp_path, ["train.precision=float32"], graphs=True)
+        torch.cuda.manual_seed(5)
+        first = losses(training, 4)
+        if again:
+            training.step._graphs.clear()
+            training.step._pool = None
+        results.append(first + losses(training, 4))
+    assert results[0] == pytest.approx(results[1], rel=1e-4)
 
 
 def test_non_finite_steps_are_skipped_on_the_device(toy_corpus, tmp_path):

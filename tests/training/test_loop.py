@@ -275,6 +275,18 @@ def test_max_epochs_and_time_budget_pause(toy_corpus, tmp_path):
     assert len(epochs(run)) == 4
 
 
+def test_a_start_that_trains_nothing_is_no_piece_of_the_run(toy_corpus, tmp_path):
+    run = Run(tmp_path / "run")
+    assert train(TOY, toy_corpus, run, CPU, max_epochs=0) == "max-epochs"
+    assert checkpoints.load_progress(run.folder).pieces == []
+    train(TOY, toy_corpus, run, CPU, resume=True, time_budget=1e-6)
+    train(TOY, toy_corpus, run, CPU, resume=True, max_epochs=0)
+    assert [piece["outcome"] for piece in checkpoints.load_progress(run.folder).pieces] == ["time-budget"]
+    for _ in range(2):
+        assert train(TOY, toy_corpus, run, CPU, resume=True) == "finished"
+        assert [p["outcome"] for p in checkpoints.load_progress(run.folder).pieces] == ["time-budget", "finished"]
+
+
 def test_a_pause_is_asked_for_between_epochs_too(toy_corpus, tmp_path):
     """An epoch of a single window has no middle to pause in."""
     recipe = changed(bptt=500, max_over_bptt=0, max_epochs=50)

@@ -112,23 +112,84 @@ def test_a_record_holds_what_needs_the_weights(staged, tmp_path, monkeypatch):
     assert made.keys() >= {"recipe", "epochs", "seconds", "valid_ppl", "test_ppl", "seed", "provenance"}
 
 
-def test_who_is_cut_off_keeps_the_parts_before(staged, monkeypatch):
+@pytest.fixture
+def adapting(staged, monkeypatch):
+    """`record` of a small search, which it can be cut off from: at the n-th evaluation of a split, from 0."""
     run, corpus = staged
     settings = DynamicSettings(lr=0.01, lamb=0.1, stats_batch_size=4)
     monkeypatch.setattr("highrank.training.adapted.dynamic_settings", lambda corpus: settings)
-    kept = []
-    made = record(run, corpus, CPU, dynamic=True, cache=True, keep=kept.append)
-    assert [one.keys() - kept[0].keys() for one in kept] == [set(), {"dynamic"}, {"dynamic", "cache"}]
-    assert kept[-1] == made
+    monkeypatch.setattr("highrank.evaluation.tune.FACTORS", (2.0,))
+    monkeypatch.setattr("highrank.evaluation.tune.KNOBS", ("lamb",))
+    calls = []
 
-    def interrupted(*_, **__):
-        raise KeyboardInterrupt
+    def make(known=None, cut=None, **asked):
+        kept = []  # as JSON keeps it
+        calls.clear()
 
-    monkeypatch.setattr("highrank.training.adapted.cache_evaluate", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        record(run, corpus, CPU, dynamic=True, cache=True, known=kept[0], keep=kept.append)
-    assert kept[-1].keys() == {*kept[0], "dynamic"}
-    assert kept[-1]["dynamic"]["test_ppl"] == made["dynamic"]["test_ppl"]
+        def watch(what):
+            calls.append(what)
+            if cut is not None and len([call for call in calls if call.startswith(("valid,", "test,"))]) > cut:
+                raise KeyboardInterrupt
+            return lambda done, total: None
+
+        try:
+            record(run, corpus, CPU, known=known, keep=lambda now: kept.append(json.dumps(now)), watch=watch, **asked)
+        except KeyboardInterrupt:
+            assert cut is not None
+        return json.loads(kept[-1])
+
+    make.calls = calls
+    return make
+
+
+def timeless(part):
+    return part | {"seconds": 0, "provenance": {**part["provenance"], "started": ""}}
+
+
+@pytest.mark.parametrize("how", ["dynamic", "cache"])
+@pytest.mark.parametrize("tune", [False, True])
+def test_who_is_cut_off_keeps_what_is_there_and_goes_on_from_it(adapting, how, tune):
+    asked = {how: True} | ({"tune": True, "tune_tokens": 60} if tune else {})
+    name, first = (f"{how}_tuned", 2) if tune else (how, 0)
+    whole = adapting(**asked)
+    search = [call for call in adapting.calls if "tuning" in call]
+    kept = adapting(**asked, cut=first + 1)  # in the test
+    assert kept[name].keys() == whole[name].keys() - {"test_ppl"}
+    assert kept[name]["valid_ppl"] == whole[name]["valid_ppl"]
+    again = adapting(known=kept, **asked)
+    assert [call for call in adapting.calls if "gradient" not in call] == [f"test, {name.replace('_', ', ')}"]
+    assert timeless(again[name]) == timeless(whole[name])
+    assert list(again[name]) == ["settings", "valid_ppl", "test_ppl", "seconds", "provenance", "tuning"][: 5 + tune]
+    assert again[name]["seconds"] > kept[name]["seconds"]
+    assert again[name]["provenance"] == kept[name]["provenance"]
+    if tune:
+        kept = adapting(**asked, cut=first)  # right after the search
+        assert kept[name]["tuning"] == whole[name]["tuning"]
+        assert not {"valid_ppl", "test_ppl"} & kept[name].keys()
+        assert timeless(adapting(known=kept, **asked)[name]) == timeless(whole[name])
+        assert not [call for call in adapting.calls if "tuning" in call]
+        adapting(known=kept, **asked | {"tune_tokens": 61})
+        assert [call for call in adapting.calls if "tuning" in call] == search  # of more text: found anew
+
+
+def test_who_is_cut_off_loses_no_other_part(adapting):
+    kept = adapting(dynamic=True, cache=True, cut=2)
+    assert kept["dynamic"].keys() >= {"valid_ppl", "test_ppl"}
+    assert "cache" not in kept
+    kept["dynamic"]["test_ppl"] = 2.0  # to be known again
+    again = adapting(known=kept, dynamic=True, cut=1)
+    assert again["dynamic"]["test_ppl"] == 2.0  # made anew, but a whole part is not given up for half of one
+    assert adapting(known=kept, dynamic=True)["dynamic"]["test_ppl"] > 2.0
+
+
+@pytest.mark.parametrize(
+    "change", [{"settings": {"lr": 1.0}}, {"provenance": {"commit": "another"}}, {"provenance": {}}]
+)
+def test_what_was_cut_off_elsewhere_is_made_anew(adapting, change):
+    kept = adapting(dynamic=True, cut=1)
+    kept["dynamic"] |= {key: value and kept["dynamic"][key] | value for key, value in change.items()}
+    kept["dynamic"]["valid_ppl"] = 2.0
+    assert adapting(known=kept, dynamic=True)["dynamic"]["valid_ppl"] > 2.0
 
 
 @pytest.mark.parametrize("how", ["dynamic", "cache"])
@@ -148,7 +209,7 @@ def test_who_tunes_does_not_wait_for_what_is_known(staged, monkeypatch, how):
     made = record(run, corpus, CPU, **asked, known=known, keep=kept.append)
     assert made[how]["test_ppl"] == 2.0
     assert made[f"{how}_tuned"]["test_ppl"] > 2.0
-    assert len(kept) == 2
+    assert [how in one and f"{how}_tuned" in one for one in kept] == [False, True, True, True]
     assert record(run, corpus, CPU, **{how: True}, known=known)[how]["test_ppl"] > 2.0  # asked for alone: made anew
     known[how]["settings"]["lamb"] = 0.3  # not the published ones
     assert record(run, corpus, CPU, **asked, known=known)[how]["test_ppl"] > 2.0

@@ -32,7 +32,7 @@ data_app = Verbs(
 
 
 def main() -> None:
-    """The `highrank` command."""
+    """The `highrank` command, but for Ctrl-C (`__main__.py`)."""
     # How long OpenMP's threads spin for one another, read when torch is imported. On a machine that is busy with other
     # things, its default makes small models thirty times slower; this costs an idle one little (docs/performance.md).
     os.environ.setdefault("GOMP_SPINCOUNT", "3000")
@@ -56,13 +56,11 @@ def main() -> None:
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""
         _fail(f"cannot read or write{where}: {error.strerror or error}.")
-    except KeyboardInterrupt:
-        _fail("interrupted.", code=130)
 
 
-def _fail(sentence: str, code: int = 2) -> None:
+def _fail(sentence: str) -> None:
     print(f"highrank: {sentence}", file=sys.stderr)
-    sys.exit(code)
+    sys.exit(2)
 
 
 def _version(wanted: bool) -> None:

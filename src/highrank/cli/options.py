@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
     from rich.table import Table
 
-    from highrank.training.adapted import Watch
+    from highrank.training.part import Watch
 
 # Off a terminal nothing needs to fit a screen, unless COLUMNS asks for it; rich would cut tables to 80 columns.
 out = Console(highlight=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160)

@@ -32,8 +32,8 @@ def record(
 
     Perplexities of the best weights, of every stage, with --dynamic and --cache how they do when they adapt to what
     they read; settings, seed, machines, commits, times and the whole curve. A record that is there already keeps what
-    it has and gains what is new, unless the run was trained further. It is written part by part: Ctrl-C costs only
-    the part at hand.
+    it has and gains what is new, unless the run was trained further. It is written split by split: Ctrl-C costs only
+    the one at hand, and the next call takes up what was cut off.
     """
     from highrank.files import output_folder, read_json, write_json
     from highrank.training.record import record as make_record
@@ -61,7 +61,7 @@ def record(
             opened, corpus, where, dynamic=dynamic, cache=cache, tune=tune, tune_tokens=tune_tokens,
             watch=watch, on_point=say_point, known=known, keep=partial(write_json, output),
         )  # fmt: skip
-    parts = [f"{how}valid {part['valid_ppl']:.2f}, test {part['test_ppl']:.2f}" for how, part in _parts(made)]
+    parts = [f"{how}{_scores(part)}" for how, part in _parts(made)]
     say(f"{made['recipe']}, {made['epochs']} epoch{'s' * (made['epochs'] != 1)}: {'; '.join(parts)}")
     for how in ("dynamic_tuned", "cache_tuned"):
         if how in made:
@@ -74,6 +74,12 @@ def _parts(made: dict) -> list[tuple[str, dict]]:
     hows = ("dynamic", "dynamic_tuned", "cache", "cache_tuned")
     adapted = [(f"{how.replace('_', ', ')}: ", made[how]) for how in hows if how in made]
     return [*ended, (_stage(made["stage"]) if ended else "", made), *adapted]
+
+
+def _scores(part: dict) -> str:
+    """valid 58.08, test 55.97; what was cut off in an earlier call has a part of it."""
+    scores = [f"{split} {part[f'{split}_ppl']:.2f}" for split in ("valid", "test") if f"{split}_ppl" in part]
+    return ", ".join(scores) or "cut off"
 
 
 def _stage(number: int) -> str:

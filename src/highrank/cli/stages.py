@@ -3,9 +3,12 @@
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
 
 PLAIN_LINE_EVERY_SECONDS = 20.0
 
@@ -16,6 +19,8 @@ def stage_progress(console: Console) -> Iterator[Callable[[str, int, int | None]
     if not console.is_terminal:
         yield _lines(console)
         return
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),

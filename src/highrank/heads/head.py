@@ -44,10 +44,12 @@ class Head(nn.Module):
         """Negative log-likelihood of each target, in float32, of targets' shape; never builds (N, K, V).
 
         Targets are of any integer dtype. Those equal to `ignore_index` are padding: their loss is 0, and has no
-        gradient. `slab_bytes`, if given, replaces the head's.
+        gradient, whatever their state is. `slab_bytes`, if given, replaces the head's.
         """
         targets = match_targets(g, targets, self.vocab_size, ignore_index)
         padding = None if ignore_index is None else targets == ignore_index
+        if padding is not None:
+            g = torch.where(padding.unsqueeze(-1), 0.0, g)  # it may be NaN or infinite: no weight of 0 would undo that
         log_pi, h = self.softmaxes(g)
         nll = mos_nll(
             h.reshape(-1, *h.shape[-2:]),

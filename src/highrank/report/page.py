@@ -60,7 +60,7 @@ def _cards(cards: list[tuple[str, str, str]]) -> str:
 def _section(table: Table, link: str) -> str:
     source = f" The paper's {' and '.join(f'table {n}' for n in table.tables)}." if table.tables else ""
     head = f'<h2 id="{table.name}">{_text(table.title)}</h2><p>{_text(table.about + source)}</p>'
-    return head + _table(table, link) + "".join(f"<p>{_text(note)}</p>" for note in table.notes)
+    return head + _table(table, link)
 
 
 def _table(table: Table, link: str) -> str:

@@ -33,6 +33,7 @@ YES_OR_NO: Leaf = "true or false", lambda value: isinstance(value, bool)
 SEED: Leaf = "a number or text", lambda value: isinstance(value, str) or _number(value)
 
 SCORES = {"valid_ppl": PERPLEXITY, "test_ppl": PERPLEXITY}
+GROWING = {f"{key}?": leaf for key, leaf in SCORES.items()}  # may have been cut off before the test, or before both
 TRAINED = {"epochs": WHOLE, "seconds": AMOUNT, **SCORES}
 RUN = {
     "recipe": TEXT,
@@ -45,7 +46,7 @@ RUN = {
     "settings?": {"name": TEXT, "model": {"n_components": WHOLE}},
     "overrides?": {},
     "curve?": Columns(epoch=[AMOUNT], seconds=[AMOUNT], valid_ppl=[DRAWN]),  # a loss that is not finite is a word
-    **{f"{how}?": SCORES for how in ("dynamic", "dynamic_tuned", "cache", "cache_tuned")},
+    **{f"{how}?": GROWING for how in ("dynamic", "dynamic_tuned", "cache", "cache_tuned")},
 }
 MODEL = {
     "recipe?": TEXT,

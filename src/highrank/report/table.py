@@ -4,7 +4,7 @@ A cell may hold several numbers (valid / test), named by its column's parts. `fl
 number, for `highrank report --json`; `markdown` into text.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 NOT_RUN = "not run"
@@ -65,7 +65,6 @@ class Table:
     rows: list[Row]
     about_column: str = ""  # the last column's heading; none without one
     tables: tuple[int, ...] = ()  # of the paper
-    notes: list[str] = field(default_factory=list)
 
     def missing(self) -> list[str]:
         """What the table would hold and nobody has run."""
@@ -119,7 +118,7 @@ def markdown(table: Table, link: str) -> str:
             line.append(f"[**{text}**]({link}/{cell.origin.path})" if cell.origin else text)
         line += [row.about] if table.about_column else []
         lines.append(f"| {' | '.join(line)} |")
-    return "\n".join(lines + (["", *table.notes] if table.notes else []))
+    return "\n".join(lines)
 
 
 def flat(table: Table) -> list[dict[str, Any]]:

@@ -3,12 +3,11 @@
     dynamic, cache                with the published settings, on validation and test
     dynamic_tuned, cache_tuned    with those that do best on validation, and how they were found
 
-Each part says where and when it was computed, which may be another machine than the one that trained.
+Each part says where and when it was computed, which may be another machine than the one that trained. `part.py` lets
+them grow split by split.
 """
 
-import dataclasses
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -18,18 +17,11 @@ from highrank.data.corpus import Corpus, cache_folder
 from highrank.evaluation.cache import cache_evaluate
 from highrank.evaluation.dynamic import cached_statistics, dynamic_evaluate
 from highrank.evaluation.perplexity import Evaluation, OnProgress
-from highrank.evaluation.tune import OnPoint, Settings, tune_cache, tune_dynamic
+from highrank.evaluation.tune import OnPoint, tune_cache, tune_dynamic
 from highrank.recipes import cache_settings, dynamic_settings
 from highrank.recipes.recipe import CacheSettings, DynamicSettings
-from highrank.training.provenance import provenance
+from highrank.training.part import Part, Parts, Watch
 from highrank.training.run import Run, load
-
-SPLITS = ("valid", "test")
-Watch = Callable[[str], OnProgress]  # what is about to start -> whom to tell (done, total)
-
-
-def unwatched(what: str) -> OnProgress:
-    return lambda done, total: None
 
 
 def adapted(
@@ -44,8 +36,8 @@ def adapted(
     known: dict[str, Any],
     watch: Watch,
     on_point: OnPoint | None,
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Name and content of each part asked for, as soon as it is there.
+) -> Iterator[tuple[str, Part]]:
+    """Name and content of each part asked for, whenever it has grown.
 
     Who tunes wants the tuned part: one with the published settings is not made again if it is `known` already.
     """
@@ -54,17 +46,12 @@ def adapted(
     loaded = load(run.folder, device)
     model, text = loaded.model, loaded.recipe.data.corpus
     valid = corpus.splits["valid"][: None if tune_tokens is None else tune_tokens + 1]
+    parts = Parts(known, corpus.splits, device, watch)
 
-    def on_both(
-        adapt: Callable[[Tensor, Settings, OnProgress], Evaluation], settings: Settings, name: str
-    ) -> dict[str, Any]:
-        where, began = provenance(device), time.perf_counter()
-        results = {f"{s}_ppl": adapt(corpus.splits[s], settings, watch(f"{s}, {name}")).perplexity for s in SPLITS}
-        seconds = time.perf_counter() - began
-        return {"settings": dataclasses.asdict(settings), **results, "seconds": seconds, "provenance": where}
-
-    def is_known(name: str, settings: Settings) -> bool:
-        return tune and known.get(name, {}).get("settings") == dataclasses.asdict(settings)
+    def found_before(name: str) -> dict[str, Any] | None:
+        """The outcome of a search on this much text, by a call that was cut off after it."""
+        tuning = parts.begun(name).get("tuning")
+        return tuning if tuning and tuning["tokens"] == len(valid) - 1 else None
 
     if dynamic:
         published = dynamic_settings(text)
@@ -75,19 +62,24 @@ def adapted(
         def learn(ids: Tensor, how: DynamicSettings, tell: OnProgress) -> Evaluation:
             return dynamic_evaluate(model, ids, statistics, how, tell)
 
-        if not is_known("dynamic", published):
-            yield "dynamic", on_both(learn, published, "dynamic")
+        if not (tune and parts.has("dynamic", published)):
+            yield from parts.grow("dynamic", learn, published)
         if tune:
-            found = tune_dynamic(model, valid, statistics, published, on_point, watch("tuning dynamic evaluation"))
-            yield "dynamic_tuned", on_both(learn, found.best, "dynamic, tuned") | {"tuning": found.as_json()}
+            tuning = found_before("dynamic_tuned")
+            if tuning is None:
+                tell = watch("tuning dynamic evaluation")
+                tuning = tune_dynamic(model, valid, statistics, published, on_point, tell).as_json()
+            yield from parts.grow("dynamic_tuned", learn, DynamicSettings(**tuning["best"]), tuning)
     if cache:
         usual = cache_settings(text)
 
         def remember(ids: Tensor, how: CacheSettings, tell: OnProgress) -> Evaluation:
             return cache_evaluate(model, ids, how, on_progress=tell)
 
-        if not is_known("cache", usual):
-            yield "cache", on_both(remember, usual, "cache")
+        if not (tune and parts.has("cache", usual)):
+            yield from parts.grow("cache", remember, usual)
         if tune:
-            best = tune_cache(model, valid, usual, watch("tuning the cache"))
-            yield "cache_tuned", on_both(remember, best.best, "cache, tuned") | {"tuning": best.as_json(most=20)}
+            tuning = found_before("cache_tuned")
+            if tuning is None:
+                tuning = tune_cache(model, valid, usual, watch("tuning the cache")).as_json(most=20)
+            yield from parts.grow("cache_tuned", remember, CacheSettings(**tuning["best"]), tuning)

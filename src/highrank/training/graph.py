@@ -2,8 +2,9 @@
 
 A step launches hundreds of small kernels, and at the paper's batch sizes the host cannot keep up. A graph is captured
 the first time a window length comes (recipes round lengths to a few, `train.window_multiple`) and again once averaging
-has started. Dropout stays random: torch's generator advances at every replay. Windows of other lengths (the last of
-an epoch) run eagerly on the same tensors.
+has started. Dropout stays random: torch's generator advances at every replay. A capture leaves it where it was, so that
+a resumed run goes on with the masks of one that was not cut. Windows of other lengths (the last of an epoch) run
+eagerly on the same tensors.
 """
 
 from typing import Any
@@ -47,6 +48,7 @@ class GraphedStep(Step):
         static_words, static_targets = words.clone(), targets.clone()
         hidden = [[(h.clone(), c.clone()) for h, c in state] for state in self.hidden]
         totals, averages = self._totals.clone(), [x.clone() for x in self.optimizer.state()]
+        generator = torch.cuda.get_rng_state(self.device)
 
         self._lr.zero_()  # the rehearsal changes no weight
         stream = torch.cuda.Stream(self.device)
@@ -64,6 +66,7 @@ class GraphedStep(Step):
 
         self.load_hidden(hidden)  # ... and what it did change is put back
         self._totals.copy_(totals)
+        torch.cuda.set_rng_state(generator, self.device)
         for mine, kept in zip(self.optimizer.state(), averages, strict=True):
             mine.copy_(kept)
         return graph, static_words, static_targets

@@ -51,7 +51,7 @@ def train(
     """Train until the recipe's rules end the run, `max_epochs` in all, `time_budget` seconds from now, or a stop.
 
     `should_stop` is asked between windows; whatever the reason, the run is saved and can be resumed: on a CPU bit for
-    bit, on a GPU with other dropout masks, since capturing its graphs again draws from the generator.
+    bit, on a GPU with the same windows and dropout masks.
     """
     if not resume:
         precision = Precision.name_of(recipe.train.precision, device)
@@ -99,8 +99,13 @@ class _Loop:
     def run(self, max_epochs: int | None) -> Outcome:
         if not self.training.run.checkpoint_file.exists():
             self._save()  # from here on, a run without a checkpoint is a damaged one
+        progress = self.training.progress
+        before = progress.step
         outcome = self._epochs(max_epochs)
-        self.training.progress.pieces[-1]["outcome"] = outcome
+        if progress.step > before:
+            progress.pieces[-1]["outcome"] = outcome
+        else:
+            progress.pieces.pop()  # nothing was trained, so the run has no such piece
         self._save()
         return outcome
 

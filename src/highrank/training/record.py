@@ -23,8 +23,9 @@ from highrank.evaluation.tune import OnPoint
 from highrank.files import write_json
 from highrank.recipes import overrides
 from highrank.training import checkpoint as checkpoints
-from highrank.training.adapted import SPLITS, Watch, adapted, unwatched
+from highrank.training.adapted import adapted
 from highrank.training.checkpoint import Progress, stage_result
+from highrank.training.part import SPLITS, Watch, unwatched
 from highrank.training.run import Run, load
 
 CURVE = ("epoch", "seconds", "train_ppl", "valid_ppl")
@@ -86,7 +87,7 @@ def record(
     `dynamic` and `cache` use the published settings; `tune` adds the best ones found on validation, or on its first
     `tune_tokens` tokens, beside them, which are then not tried again if they are there. `known` is an earlier record of
     the run, added to if nothing was trained since. `keep` is handed the record as it grows, so that who is cut off in
-    a long evaluation keeps those before it.
+    a long evaluation keeps those before it, and goes on from there (`part.py`).
     """
     progress = checkpoints.load_progress(run.folder)
     made = next((told for told in (known, run.summary()) if told and _tells_of(told, progress)), None)

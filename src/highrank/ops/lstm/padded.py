@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from highrank.ops import HALF, has_kernels
 from highrank.ops.dropout import weight_dropout
@@ -43,7 +42,9 @@ def padded_lstm(
         n + -n % m for n, m in ((batch, batch_multiple), (inputs, size_multiple), (hidden, size_multiple))
     )
     if dtype in HALF and has_kernels(x.device):
-        weights = _PackedWeights.apply(w_ih, w_hh, b_ih, b_hh, weight_drop, wide_i, wide_h, dtype)
+        # The mask is a function of this number, so that backward draws the same one again.
+        seed = torch.randint(2**62, (1,), device=w_hh.device) if weight_drop > 0 else None
+        weights = _PackedWeights.apply(w_ih, w_hh, b_ih, b_hh, wide_i, wide_h, dtype, seed, weight_drop)
     else:
         weights = pad_weights(w_ih, weight_dropout(w_hh, weight_drop), b_ih, b_hh, wide_i, wide_h, dtype)
     x = pad(x, (length, wide_b, wide_i), dtype)
@@ -70,19 +71,27 @@ class _PackedWeights(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor,
-        weight_drop: float, inputs: int, hidden: int, dtype: torch.dtype,
+        inputs: int, hidden: int, dtype: torch.dtype, seed: Tensor | None, weight_drop: float,
     ) -> tuple[Tensor, ...]:  # fmt: skip
-        # The mask is a function of this number, so that backward draws the same one again.
-        seed = torch.randint(2**62, (1,), device=w_hh.device) if weight_drop > 0 else None
-        ctx.seed, ctx.weight_drop = seed, weight_drop
-        ctx.shape_ih, ctx.shape_hh, ctx.dtype = w_ih.shape, w_hh.shape, w_hh.dtype
+        ctx.back = w_ih.shape, w_hh.shape, w_hh.dtype, seed, weight_drop
         return kernel.pack_weights(w_ih, w_hh, b_ih, b_hh, inputs, hidden, dtype, seed, weight_drop)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        g_ih, g_hh, gb_ih, gb_hh = grads
-        unpacked = kernel.unpack_gradients(
-            g_ih, g_hh, gb_ih, gb_hh, ctx.shape_ih, ctx.shape_hh, ctx.dtype, ctx.seed, ctx.weight_drop
-        )
-        return *unpacked, None, None, None, None
+        return *_UnpackedGradients.apply(*grads, *ctx.back), *[None] * 5
+
+
+class _UnpackedGradients(torch.autograd.Function):
+    """The transpose of `_PackedWeights`, which is linear: each is the other's backward pass."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, g_ih: Tensor, g_hh: Tensor, gb_ih: Tensor, gb_hh: Tensor,
+        shape_ih: torch.Size, shape_hh: torch.Size, dtype: torch.dtype, seed: Tensor | None, weight_drop: float,
+    ) -> tuple[Tensor, ...]:  # fmt: skip
+        ctx.back = g_ih.shape[1], g_hh.shape[1], g_hh.dtype, seed, weight_drop
+        return kernel.unpack_gradients(g_ih, g_hh, gb_ih, gb_hh, shape_ih, shape_hh, dtype, seed, weight_drop)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return *_PackedWeights.apply(*grads, *ctx.back), *[None] * 5
