@@ -50,8 +50,8 @@ def train(
 ) -> Outcome:
     """Train until the recipe's rules end the run, `max_epochs` in all, `time_budget` seconds from now, or a stop.
 
-    `should_stop` is asked between windows; whatever the reason, the run is saved and can be resumed: on a CPU bit for
-    bit, on a GPU with the same windows and dropout masks.
+    `should_stop` is asked between windows; whatever the reason, the run is saved and can be resumed, on a CPU bit for
+    bit.
     """
     if not resume:
         precision = Precision.name_of(recipe.train.precision, device)
