@@ -266,6 +266,9 @@ def test_default_folders_are_numbered_and_found_again(place):
     highrank(*arguments, cwd=place)
     assert sorted(p.name for p in (place / "runs").iterdir()) == ["ptb-mos", "ptb-mos-2"]
     assert "runs/ptb-mos-2" in highrank("train", "ptb-mos", "--resume", "--max-epochs", 2, cwd=place).stdout
+    done = highrank("train", "ptb-mos", "--resume", "--finetune", "--max-epochs", 3, cwd=place)
+    assert "stage 0 is over: finetuning from the weights of epoch" in done.stdout
+    assert "\nepoch   3 finetune-1: train " in done.stdout
 
 
 def test_characters(place):
@@ -412,6 +415,7 @@ def test_a_folder_corpus_is_found_from_anywhere(place, trained):
         (["train", "ptb-mos"], "the corpus penn was not found in"),
         (["train", "ptb-mos", "--data-dir", "nowhere"], "was not found in nowhere"),
         (["train", "ptb-mos", "--set", "data.corpus=toy/train.txt"], "toy/train.txt is a file: name the folder that"),
+        (["train", "pydoc-mos", "--finetune"], "goes on with a run that was trained before: add --resume"),
         (["train", "ptb-mos", "--resume"], "no run of ptb-mos in runs to resume"),
         (["train", "pydoc-mos", "--device", "gpu"], 'no device "gpu"'),
         (["train", "pydoc-mos", "--device", "cuda:77"], "is not available here"),

@@ -54,6 +54,13 @@ def train(
     ] = 120.0,
     graphs: Annotated[bool, typer.Option(help="Replay training steps as CUDA graphs, on an NVIDIA GPU.")] = True,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run where its last checkpoint is.")] = False,
+    finetune: Annotated[
+        bool,
+        typer.Option(
+            "--finetune",
+            help="With --resume: finetune the best weights now, without waiting for validation to stop improving.",
+        ),
+    ] = False,
 ) -> None:
     """Train a model by a recipe: NT-ASGD, then finetuning. Ctrl-C saves; --resume continues.
 
@@ -64,6 +71,8 @@ def train(
       highrank train ptb-mos --set data.corpus=my-folder --set data.level=char
 
       highrank train ptb-mos --data-dir corpora --time-budget 25m
+
+      highrank train ptb-mos --resume --finetune
     """
     from highrank.data.corpus import load_corpus
     from highrank.files import output_folder
@@ -77,6 +86,8 @@ def train(
     chosen = override(get_recipe(recipe), settings or [])
     run = Run(output) if output else _default_run(recipe, resume)
     seconds = parse_seconds(time_budget) if time_budget else None
+    if finetune and not resume:
+        raise UserError("--finetune goes on with a run that was trained before: add --resume, or leave it out.")
     where = find_device(device)
     if resume:
         info = run.info()
@@ -100,8 +111,9 @@ def train(
     say(f"{chosen.name} on {where}: {run.folder}")
     with _stop_on_signal() as stopped, watch(out, max_epochs, seconds) as listener:
         outcome = train_loop(
-            chosen, corpus, run, where, resume=resume, data_dir=data_dir, max_epochs=max_epochs, time_budget=seconds,
-            checkpoint_every=checkpoint_every, graphs=graphs, listener=listener, should_stop=lambda: bool(stopped),
+            chosen, corpus, run, where, resume=resume, finetune=finetune, data_dir=data_dir, max_epochs=max_epochs,
+            time_budget=seconds, checkpoint_every=checkpoint_every, graphs=graphs, listener=listener,
+            should_stop=lambda: bool(stopped),
         )  # fmt: skip
     again = f"highrank train {chosen.name} --out {run.folder} --resume"
     if outcome == "interrupted":

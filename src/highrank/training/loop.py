@@ -39,6 +39,7 @@ def train(
     device: torch.device,
     *,
     resume: bool = False,
+    finetune: bool = False,
     data_dir: Path | None = None,
     max_epochs: int | None = None,
     time_budget: float | None = None,
@@ -51,7 +52,7 @@ def train(
     """Train until the recipe's rules end the run, `max_epochs` in all, `time_budget` seconds from now, or a stop.
 
     `should_stop` is asked between windows; whatever the reason, the run is saved and can be resumed, on a CPU bit for
-    bit.
+    bit. `finetune` ends the stage at hand first, as whoever runs the paper's finetuning script does.
     """
     if not resume:
         precision = Precision.name_of(recipe.train.precision, device)
@@ -68,7 +69,10 @@ def train(
         metrics = Metrics(run.folder, progress.metrics_bytes, progress.step)
         clock = Clock(checkpoint_every, time_budget)
         try:
-            return _Loop(training, metrics, clock, listener or Listener(), should_stop).run(max_epochs)
+            loop = _Loop(training, metrics, clock, listener or Listener(), should_stop)
+            if finetune:
+                loop.finetune()
+            return loop.run(max_epochs)
         finally:
             metrics.close()
 
@@ -108,6 +112,16 @@ class _Loop:
             progress.pieces.pop()  # nothing was trained, so the run has no such piece
         self._save()
         return outcome
+
+    def finetune(self) -> None:
+        stage = self.training.progress.stage
+        self.training.finetune()
+        self._tell_end_of(stage)
+        self._save()
+
+    def _tell_end_of(self, stage: int) -> None:
+        best = self.training.progress.best_epoch
+        self.listener.message(f"stage {stage} is over: finetuning from the weights of epoch {best}")
 
     def _epochs(self, max_epochs: int | None) -> Outcome:
         progress = self.training.progress
@@ -177,7 +191,7 @@ class _Loop:
         self.metrics.write(record, progress.step)
         self.listener.epoch_done(record)
         if progress.stage != stage:
-            self.listener.message(f"stage {stage} is over: finetuning from the weights of epoch {progress.best_epoch}")
+            self._tell_end_of(stage)
         elif training.optimizer.averaging and not averaged:
             self.listener.message("validation stopped improving: averaging the weights from now on")
         # Where epochs take seconds, writing hundreds of megabytes after each would cost a tenth of the time.

@@ -2,7 +2,7 @@
 
 Stage 0 trains with SGD until the non-monotone rule turns averaging on (`nt_asgd.is_worse` with `train.nonmono`), then
 goes on with averaging. Stages 1, 2, ... finetune: they start from the best weights so far and average from their first
-step. Any averaged stage ends by the same rule with `train.patience`, or after its most epochs.
+step. Any averaged stage ends by the same rule with `train.patience`, after its most epochs, or on request (`finetune`).
 
     # differs from the paper's code: there, stage 0 always runs its 1000 epochs, and finetuning stops by the rule with
     # 5 epochs instead of `train.patience`. The rule never fires while the averaged validation loss still falls.
@@ -121,16 +121,30 @@ class Training:
         progress.history.append(valid)
         most = train.max_epochs if progress.stage == 0 else train.finetune_max_epochs
         if progress.stage_epoch >= most or (averaging and worse):
-            self._next_stage()
+            if progress.stage < train.finetunes:
+                self._next_stage()
+            else:
+                progress.finished = True
         elif worse:
             self.optimizer.start_averaging()
             progress.history = []
 
+    def finetune(self) -> None:
+        """Begin the next stage now, whatever the rules say of this one: even another after the last.
+
+        The rest of an epoch that was begun is left out.
+        """
+        progress = self.progress
+        if progress.best_valid is None:
+            raise UserError(f"{self.run.folder} has no weights to finetune yet: train it for an epoch first.")
+        progress.row, progress.loss_sum, progress.loss_tokens = 0, 0.0, 0
+        self.step.reset_hidden()
+        self._next_stage()
+        progress.stages[-1]["ended"] = "on request"
+        progress.finished = False
+
     def _next_stage(self) -> None:
         progress = self.progress
-        if progress.stage >= self.recipe.train.finetunes:
-            progress.finished = True
-            return
         self.save_best()
         self.run.load_weights(self.model)
         # The next stage may find better weights and take the place of these: what they are worth is told now.
