@@ -115,6 +115,7 @@ class _Loop:
 
     def finetune(self) -> None:
         stage = self.training.progress.stage
+        self.listener.message("evaluating the best weights so far on valid and test ...")
         self.training.finetune()
         self._tell_end_of(stage)
         self._save()
