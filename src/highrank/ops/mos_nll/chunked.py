@@ -157,12 +157,9 @@ def _visit_slab(
     a = _with_ones(h.reshape(tokens * k, d).to(sizes.compute), w.shape[1])  # (tokens K, D + bias columns)
     y = targets.repeat_interleave(k)[:, None]  # (tokens K, 1)
 
-    z = _matmul(a, w.T, sizes)  # (tokens K, V): the slab, overwritten below by exp and by p - onehot
-    z.sub_(z.amax(dim=1, keepdim=True))
-    z_target = z.gather(1, y)
-    z.exp_()
-    total = z.sum(dim=1, keepdim=True)
-    joint = log_pi.to(sizes.accumulate) + (z_target - total.log()).view(tokens, k)  # log pi_k p_k(y)
+    z = _matmul(a, w.T, sizes)  # (tokens K, V): the slab, overwritten below by log p, by p and by p - onehot
+    torch.log_softmax(z, dim=1, out=z)  # in one pass, row by row
+    joint = log_pi.to(sizes.accumulate) + z.gather(1, y).view(tokens, k)  # log pi_k p_k(y)
     torch.logsumexp(joint, dim=1, out=nll)
     # At least the lowest number: what no component may say has responsibilities 0, not NaN, and may be padding.
     torch.exp(joint - nll[:, None].clamp(min=torch.finfo(nll.dtype).min), out=r)
@@ -170,7 +167,7 @@ def _visit_slab(
     if dh is None and dw is None:
         return
 
-    z.div_(total)
+    z.exp_()
     z.scatter_add_(1, y, z.new_full((), -1.0).expand(tokens * k, 1))
     z = z.to(sizes.compute)  # p - onehot
     rows = r.view(-1, 1)
