@@ -171,7 +171,7 @@ def fitted(language: FiniteLanguage, found: Ranks, points: list[Point], bias: bo
     beaten = [
         p.fit.embed_dim
         for p in points
-        if p.kind == "mos" and p.attainable < (softmax[p.fit.embed_dim].floor or 0) - 1e-15
+        if p.kind == "mos" and p.fit.kl < (softmax[p.fit.embed_dim].floor or 0) - 1e-15
     ]
     single = points[-1].model.h.shape[1] == 1
     return [
