@@ -169,9 +169,7 @@ def fitted(language: FiniteLanguage, found: Ranks, points: list[Point], bias: bo
     softmax = {p.fit.embed_dim: p for p in points if p.kind == "softmax"}
     ratios = [p.fit.kl / softmax[p.fit.embed_dim].fit.kl for p in below if p.kind == "moc"]
     beaten = [
-        p.fit.embed_dim
-        for p in points
-        if p.kind == "mos" and p.attainable < (softmax[p.fit.embed_dim].floor or 0) - 1e-15
+        p.fit.embed_dim for p in points if p.kind == "mos" and p.fit.kl < (softmax[p.fit.embed_dim].floor or 0) - 1e-15
     ]
     single = points[-1].model.h.shape[1] == 1
     return [
