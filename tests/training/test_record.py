@@ -182,6 +182,28 @@ def test_who_is_cut_off_loses_no_other_part(adapting):
     assert adapting(known=kept, dynamic=True)["dynamic"]["test_ppl"] > 2.0
 
 
+def test_who_is_cut_off_waits_for_no_whole_part_again(adapting):
+    asked = {"dynamic": True, "cache": True, "tune": True, "tune_tokens": 60}
+    whole = adapting(**asked)
+    calls = list(adapting.calls)
+    kept = adapting(**asked, cut=7)  # in the very last test
+    again = adapting(known=kept, **asked)
+    assert [call for call in adapting.calls if "gradient" not in call] == ["test, cache, tuned"]
+    assert {name: timeless(again[name]) for name in ("dynamic", "dynamic_tuned", "cache", "cache_tuned")} == {
+        name: timeless(whole[name]) for name in ("dynamic", "dynamic_tuned", "cache", "cache_tuned")
+    }
+    adapting(known=kept, **asked | {"tune_tokens": 61})
+    assert len([call for call in adapting.calls if "tuning" in call]) == 2  # of more text: found anew
+    kept["dynamic_tuned"]["provenance"]["commit"] = "another"
+    adapting(known=kept, **asked)
+    assert [call for call in adapting.calls if "tuning" in call] == ["tuning dynamic evaluation"]
+    adapting(known=again, **asked)  # nothing was cut off: what is tuned is made anew
+    assert adapting.calls == [call for call in calls if call not in PUBLISHED]
+
+
+PUBLISHED = ("valid, dynamic", "test, dynamic", "valid, cache", "test, cache")
+
+
 @pytest.mark.parametrize(
     "change", [{"settings": {"lr": 1.0}}, {"provenance": {"commit": "another"}}, {"provenance": {}}]
 )
