@@ -134,6 +134,22 @@ def test_a_run_that_was_not_finetuned_has_no_such_row(tmp_path):
     assert numbers(put(tmp_path, a=make()), "ptb")["ptb-mos, finetuned", "valid / test", "test"]["ours"] is None
     assert of_state("trained")(Record("old", old)) is None
     assert of_state("finetuned")(Record("old", old)) == old
+    assert Record("old", old).finetuned
+
+
+def test_a_stage_that_was_only_begun_is_no_finetuning(tmp_path):
+    """As where it begins on request, or when the time is up: the weights are those of the stage before."""
+    begun = make(stage=1)
+    begun["stages"].append({**begun["stages"][0], "stage": 1})
+    put(tmp_path, a=begun)
+    cells = numbers(tmp_path, "ptb")
+    assert cells["ptb-mos, finetuned", "valid / test", "test"]["ours"] is None
+    assert cells["ptb-mos, without finetuning", "valid / test", "test"]["ours"] == begun["test_ppl"]
+    (record,) = load_records(tmp_path)
+    assert "finetuned" not in _run(record)["what"]
+    begun["epochs"] = begun["stages"][1]["epochs"] = 4
+    put(tmp_path, a=begun)
+    assert numbers(tmp_path, "ptb")["ptb-mos, finetuned", "valid / test", "test"]["ours"] == begun["test_ppl"]
 
 
 def test_validation_alone_chooses(tmp_path):

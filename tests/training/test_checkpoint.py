@@ -63,11 +63,12 @@ def test_what_is_ours_and_old_goes_and_nothing_else(tmp_path):
         ".model.safetensors.45.tmp",
         ".other.45.tmp",
         "checkpoint-x.txt",
+        "checkpoint-2-1.safetensors",  # as earlier versions named it
     ):
         (tmp_path / name).write_text("")
     save(tmp_path, make(step=4))
     assert {path.name for path in tmp_path.iterdir()} == {
-        "checkpoint.json", "checkpoint-4-2.safetensors", ".other.45.tmp", "checkpoint-x.txt",
+        "checkpoint.json", "checkpoint-4-2-1.safetensors", ".other.45.tmp", "checkpoint-x.txt",
     }  # fmt: skip
     assert load(tmp_path).progress.step == 4
 

@@ -48,6 +48,27 @@ def test_the_rest_of_an_epoch_is_left_out(toy_corpus, tmp_path):
     assert not any(x.any() for state in told[0].hidden for pair in state for x in pair)
 
 
+def test_a_kill_while_the_new_stage_is_saved_leaves_the_old_one(toy_corpus, tmp_path, monkeypatch):
+    run = Run(tmp_path / "run")
+    recipe = changed(LONG, averaging="two-tailed")
+    train(recipe, toy_corpus, run, CPU, max_epochs=4)
+    before = checkpoints.load(run.folder)
+
+    def kill(path, value):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoints, "write_json", kill)  # the tensors are there, what they belong to is not
+        with pytest.raises(KeyboardInterrupt):
+            train(recipe, toy_corpus, run, CPU, resume=True, finetune=True)
+    after = checkpoints.load(run.folder)
+    assert after.progress == before.progress
+    for mine, theirs in ((after.weights, before.weights), (after.averages, before.averages)):
+        assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
+    train(recipe, toy_corpus, run, CPU, resume=True, finetune=True, max_epochs=5)
+    assert len(list(run.folder.glob("checkpoint-*.safetensors"))) == 1
+
+
 def test_a_finished_run_can_be_finetuned_again(toy_corpus, tmp_path):
     run = Run(tmp_path / "run")
     assert train(changed(LONG, max_epochs=2), toy_corpus, run, CPU) == "finished"

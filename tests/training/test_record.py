@@ -156,6 +156,7 @@ def test_who_is_cut_off_keeps_what_is_there_and_goes_on_from_it(adapting, how, t
     kept = adapting(**asked, cut=first + 1)  # in the test
     assert kept[name].keys() == whole[name].keys() - {"test_ppl"}
     assert kept[name]["valid_ppl"] == whole[name]["valid_ppl"]
+    kept[name]["seconds"], kept[name]["provenance"]["started"] = 1000.0, "before"  # to be known again
     again = adapting(known=kept, **asked)
     assert [call for call in adapting.calls if "gradient" not in call] == [f"test, {name.replace('_', ', ')}"]
     assert timeless(again[name]) == timeless(whole[name])
@@ -180,6 +181,31 @@ def test_who_is_cut_off_loses_no_other_part(adapting):
     again = adapting(known=kept, dynamic=True, cut=1)
     assert again["dynamic"]["test_ppl"] == 2.0  # made anew, but a whole part is not given up for half of one
     assert adapting(known=kept, dynamic=True)["dynamic"]["test_ppl"] > 2.0
+    tuned = {"cache": True, "tune": True, "tune_tokens": 60}
+    whole = adapting(**tuned)
+    assert adapting(known=whole, **tuned, cut=0) == whole  # right after the search
+
+
+def test_who_is_cut_off_waits_for_no_whole_part_again(adapting):
+    asked = {"dynamic": True, "cache": True, "tune": True, "tune_tokens": 60}
+    whole = adapting(**asked)
+    calls = list(adapting.calls)
+    kept = adapting(**asked, cut=7)  # in the very last test
+    again = adapting(known=kept, **asked)
+    assert [call for call in adapting.calls if "gradient" not in call] == ["test, cache, tuned"]
+    assert {name: timeless(again[name]) for name in ("dynamic", "dynamic_tuned", "cache", "cache_tuned")} == {
+        name: timeless(whole[name]) for name in ("dynamic", "dynamic_tuned", "cache", "cache_tuned")
+    }
+    adapting(known=kept, **asked | {"tune_tokens": 61})
+    assert len([call for call in adapting.calls if "tuning" in call]) == 2  # of more text: found anew
+    kept["dynamic_tuned"]["provenance"]["commit"] = "another"
+    adapting(known=kept, **asked)
+    assert [call for call in adapting.calls if "tuning" in call] == ["tuning dynamic evaluation"]
+    adapting(known=again, **asked)  # nothing was cut off: what is tuned is made anew
+    assert adapting.calls == [call for call in calls if call not in PUBLISHED]
+
+
+PUBLISHED = ("valid, dynamic", "test, dynamic", "valid, cache", "test, cache")
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def of_state(state: str) -> Callable[[Record], Scores | None]:
         if state == "trained":
             return record.stage(0)
         if state == "finetuned":
-            return data if data.get("stage", 0) > 0 else None
+            return data if record.finetuned else None
         parts = [data.get(key) or {} for key in (state, f"{state}_tuned")]
         found = [part for part in parts if part.get("valid_ppl") and part.get("test_ppl")]  # the others were cut off
         return min(found, key=lambda one: one["valid_ppl"], default=None)

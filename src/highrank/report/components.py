@@ -21,7 +21,7 @@ def study(records: list[Record]) -> dict[int, Record]:
         others = {key: value for key, value in record.overrides.items() if key != KEY}
         if record.recipe != "ptb-mos" or "settings" not in data or any(not k.startswith("train.") for k in others):
             continue
-        if data.get("stage", 0) == 0:
+        if not record.finetuned:
             alike = sets.setdefault((data["epochs"], str(sorted(others.items()))), {})
             k = data["settings"]["model"]["n_components"]
             if k not in alike or data["valid_ppl"] < alike[k].data["valid_ppl"]:

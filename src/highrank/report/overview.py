@@ -33,7 +33,7 @@ def overview(records: list[Record], link: str) -> str:
 
 
 def _time(record: Record, data: dict[str, Any]) -> str:
-    finetuned = ", finetuned" if data.get("stage", 0) > 0 else ""
+    finetuned = ", finetuned" if record.finetuned else ""
     changed = "".join(f", {key}={value}" for key, value in record.overrides.items())
     return f"{data['seconds'] / 60:.1f} min of one {record.machine}, {data['epochs']} epochs{finetuned}{changed}"
 

@@ -69,6 +69,12 @@ class Record:
         return self.data if self.data.get("stage", 0) == number else None
 
     @property
+    def finetuned(self) -> bool:
+        """For an epoch at least: a stage that was only begun has the weights of the one before."""
+        over = self.data.get("stages", [])[:-1]
+        return self.data.get("stage", 0) > 0 and (not over or self.data["epochs"] > over[0]["epochs"])
+
+    @property
     def on_gpu(self) -> bool:
         return "threads" not in self.machine
 

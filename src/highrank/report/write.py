@@ -78,7 +78,7 @@ def _run(record: Record) -> dict[str, str]:
         "path": record.path,
         "record": record.file.removesuffix(".json"),
         "what": f"`{record.recipe}`"
-        + (", finetuned" if data.get("stage", 0) else "")
+        + (", finetuned" if record.finetuned else "")
         + (f" with {changed}" if changed else ""),
         "epochs": str(data["epochs"]),
         "minutes": f"{data['seconds'] / 60:.1f}",

@@ -46,10 +46,12 @@ def adapted(
     loaded = load(run.folder, device)
     model, text = loaded.model, loaded.recipe.data.corpus
     valid = corpus.splits["valid"][: None if tune_tokens is None else tune_tokens + 1]
-    parts = Parts(known, corpus.splits, device, watch)
+    hows = [how for how, wanted in (("dynamic", dynamic), ("cache", cache)) if wanted]
+    asked = [how + ending for how in hows for ending in (("", "_tuned") if tune else ("",))]
+    parts = Parts(known, corpus.splits, device, watch, asked)
 
     def found_before(name: str) -> dict[str, Any] | None:
-        """The outcome of a search on this much text, by a call that was cut off after it."""
+        """The outcome of a search on this much text, by a call that was cut off since."""
         tuning = parts.begun(name).get("tuning")
         return tuning if tuning and tuning["tokens"] == len(valid) - 1 else None
 

@@ -19,7 +19,7 @@ from highrank.files import read_json, read_tensors, write_json, write_tensors
 from highrank.ops.lstm import State
 
 FORMAT = 1
-OURS = re.compile(r"checkpoint-\d+-\d+\.safetensors|\.(checkpoint|model|summary)[-.\w]*\.\d+\.tmp")
+OURS = re.compile(r"checkpoint(-\d+)+\.safetensors|\.(checkpoint|model|summary)[-.\w]*\.\d+\.tmp")
 
 
 @dataclass
@@ -87,7 +87,8 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
     tensors["rng/torch"] = checkpoint.torch_rng
     if checkpoint.cuda_rng is not None:
         tensors["rng/cuda"] = checkpoint.cuda_rng
-    name = f"checkpoint-{checkpoint.progress.step}-{checkpoint.progress.epoch}.safetensors"
+    progress = checkpoint.progress
+    name = f"checkpoint-{progress.step}-{progress.epoch}-{progress.stage}.safetensors"  # what changes them, changes it
     write_tensors(folder / name, tensors)
     write_json(
         folder / "checkpoint.json",
@@ -98,7 +99,7 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
             "n_averaged": checkpoint.n_averaged,
             "short": about_short(checkpoint.short),
             "window_rng": checkpoint.window_rng,
-            "progress": asdict(checkpoint.progress),
+            "progress": asdict(progress),
         },
     )
     for old in folder.iterdir():  # earlier checkpoints, and what a kill in the middle of a write left behind

@@ -1,11 +1,12 @@
 """A part of a record as it grows: settings and how they were found, then validation, then test.
 
 Each takes minutes and more, and whoever is cut off keeps what there is: a part without a test perplexity. The next call
-that asks for it goes on with it, if the same code on the same kind of machine would make it again.
+that asks for it goes on with it, if the same code on the same kind of machine would make it again, and leaves alone
+what is whole already. Who asks for whole parts only has them made anew.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -33,6 +34,7 @@ class Parts:
     splits: dict[str, Tensor]
     device: torch.device
     watch: Watch
+    asked: Sequence[str]  # the names of the parts to be made
 
     def has(self, name: str, settings: Settings) -> bool:
         """Whether all of a part with these settings is known."""
@@ -40,10 +42,11 @@ class Parts:
         return is_whole(part) and part.get("settings") == asdict(settings)
 
     def begun(self, name: str) -> Part:
-        """What there is of a part that was cut off; nothing, if there is none to go on with."""
+        """What there is of a part to go on with: of one that was cut off, or of a whole one while another is not."""
         part, here = self.known.get(name, {}), provenance(self.device)
         same = {**part.get("provenance", {}), "started": None} == {**here, "started": None}
-        return part if same and not is_whole(part) else {}
+        anew = all(is_whole(self.known.get(other, {})) for other in self.asked)
+        return part if same and not anew else {}
 
     def grow(
         self, name: str, adapt: Adapt[Settings], settings: Settings, tuning: dict[str, Any] | None = None
