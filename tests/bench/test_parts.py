@@ -62,7 +62,7 @@ time.sleep(600)
 WHOLE = """
 import sys
 from highrank.bench import parts
-parts.ENDS_WITHIN = 0.5
+parts.ENDS_WITHIN = float(sys.argv[2])
 try:
     parts.run_part([sys.executable, "-c", sys.argv[1]], None)
 except KeyboardInterrupt:
@@ -72,14 +72,14 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.parametrize(
-    ("handler", "said"),
-    [("lambda *_: sys.exit(print('said by the part') or 130)", "said by the part\n"),  # as every command does
-     ("lambda *_: sys.exit(1)", "said by the whole\n"),
-     ("signal.SIG_IGN", "said by the whole\n")],
+    ("handler", "seconds", "said"),
+    [("lambda *_: sys.exit(print('said by the part') or 130)", 60, "said by the part\n"),  # as every command does
+     ("lambda *_: sys.exit(1)", 60, "said by the whole\n"),
+     ("signal.SIG_IGN", 0.1, "said by the whole\n")],
 )  # fmt: skip
-def test_ctrl_c_is_told_once(handler, said):
+def test_ctrl_c_is_told_once(handler, seconds, said):
     """To both processes, as a terminal sends it."""
-    command = [sys.executable, "-c", WHOLE, PART.format(handler=handler)]
+    command = [sys.executable, "-c", WHOLE, PART.format(handler=handler), str(seconds)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         assert process.stdout.readline() == "at work\n"
         os.killpg(process.pid, signal.SIGINT)

@@ -3,8 +3,8 @@
 Tiles of 128 x 128, two programs a multiprocessor, hide one's exponentials under the other's products. Tiles of
 128 x 256 read a quarter less from the L2 cache, and win where products outweigh the rest (D > 512) or a program has few
 tiles (V < 16384). A larger slab means fewer launches and less reading and writing of dh's sum: what a slab needs and
-the sum share `scratch_bytes`, such that some ten thousand rows fit in 64 MiB (D <= 512) or 128 MiB, all counted, and
-more rows in four times what they take themselves.
+the sum share `scratch_bytes`, such that some 28,000 rows (D = 280) fit in 64 MiB (128 MiB for D > 512), all counted,
+and more rows in four times what they take themselves.
 """
 
 from functools import lru_cache
