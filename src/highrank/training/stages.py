@@ -109,8 +109,7 @@ class Training:
         progress, train = self.progress, self.recipe.train
         progress.epoch += 1
         progress.stage_epoch += 1
-        progress.row, progress.loss_sum, progress.loss_tokens = 0, 0.0, 0
-        self.step.reset_hidden()
+        self._rewind()
         if progress.best_valid is None or valid < progress.best_valid:
             progress.best_valid, progress.best_epoch = valid, progress.epoch
             with self.optimizer.averaged_weights():
@@ -137,11 +136,15 @@ class Training:
         progress = self.progress
         if progress.best_valid is None:
             raise UserError(f"{self.run.folder} has no weights to finetune yet: train it for an epoch first.")
-        progress.row, progress.loss_sum, progress.loss_tokens = 0, 0.0, 0
-        self.step.reset_hidden()
+        self._rewind()
         self._next_stage()
         progress.stages[-1]["ended"] = "on request"
         progress.finished = False
+
+    def _rewind(self) -> None:
+        """To the first row of the text, where an epoch begins."""
+        self.progress.row, self.progress.loss_sum, self.progress.loss_tokens = 0, 0.0, 0
+        self.step.reset_hidden()
 
     def _next_stage(self) -> None:
         progress = self.progress
