@@ -177,8 +177,9 @@ def test_settings_are_tuned_on_validation(place, trained, how):
 
 def test_a_search_that_ends_at_an_edge_says_how_to_go_on(place, trained, monkeypatch):
     monkeypatch.setattr("highrank.evaluation.tune.MOST_POINTS", 1)
-    monkeypatch.setattr("highrank.evaluation.tune.WINDOWS", (1.0,))
-    monkeypatch.setattr("highrank.evaluation.tune.THETAS", (1.0,))
+    monkeypatch.setattr("highrank.evaluation.tune.WINDOWS", (0.0,))
+    monkeypatch.setattr("highrank.evaluation.tune.THETAS", (0.0,))
+    monkeypatch.setattr("highrank.evaluation.tune.MOST_ROUNDS", 1)
     done = highrank("record", "run", "--dynamic", "--cache", "--tune", "--tune-tokens", 60, cwd=place)
     made = json.loads((place / "results" / "runs" / "run.json").read_text())
     told = done.stdout.splitlines()

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from highrank.evaluation.cache import cache_evaluate, cache_probabilities
+from highrank.evaluation.cache import cache_evaluate, cache_probabilities, mixed_nll, read_once
 from highrank.evaluation.perplexity import evaluate
 from highrank.models import LanguageModel
 from highrank.recipes.recipe import CacheSettings
@@ -49,12 +49,15 @@ def test_equals_the_formulas(head, block):
 
 
 def test_one_pass_for_several_windows_and_thetas_in_small_blocks():
-    ids, model, windows, thetas = torch.randint(V, (40,)), make("mos"), [3, 20, 9], [1.0, 2.0]
-    together = cache_probabilities(model, ids, windows, thetas, block=5).cache
-    for i, window in enumerate(windows):
-        for j, theta in enumerate(thetas):
-            alone = cache_probabilities(model, ids, [window], [theta]).cache[0, 0]
-            torch.testing.assert_close(together[i, j], alone, rtol=1e-9, atol=1e-12)
+    ids, model, pairs = torch.randint(V, (40,)), make("mos"), [(3, 2.0), (20, 1.0), (20, 2.0), (9, 1.0)]
+    blocks = read_once(model, ids, block=5)
+    together = cache_probabilities(blocks, pairs)
+    for (window, theta), cache in zip(pairs, together.cache, strict=True):
+        torch.testing.assert_close(
+            cache_probabilities(blocks, [(window, theta)]).cache[0], cache, rtol=1e-9, atol=1e-12
+        )
+        alone = cache_evaluate(model, ids, CacheSettings(window, theta, 0.3)).nll
+        assert mixed_nll(together.model, cache, 0.3) == pytest.approx(alone, rel=1e-9)
 
 
 def test_no_share_is_plain_evaluation():

@@ -5,11 +5,12 @@ import torch
 
 from highrank.analysis.prediction import predict
 from highrank.analysis.reading import hidden_at, read
-from highrank.evaluation.cache import cache_probabilities
+from highrank.evaluation.cache import cache_evaluate, read_once
 from highrank.evaluation.generation import generate
 from highrank.evaluation.mode import in_eval_mode
 from highrank.evaluation.perplexity import evaluate
 from highrank.models.language_model import LanguageModel
+from highrank.recipes.recipe import CacheSettings
 
 IDS = torch.arange(7) % 5
 
@@ -17,7 +18,8 @@ IDS = torch.arange(7) % 5
 LOOKS = {
     "evaluate": evaluate,
     "read": read,
-    "cache": lambda model, ids: cache_probabilities(model, ids, [2], [0.5]),
+    "cache": lambda model, ids: cache_evaluate(model, ids, CacheSettings(window=2)),
+    "read_once": read_once,
     "hidden_at": lambda model, ids: list(hidden_at(model, ids, read(model, ids), [1, 4])),
     "generate": lambda model, ids: next(generate(model, ids)),
 }

@@ -102,6 +102,7 @@ def test_dynamic_settings_are_tuned(head):
         ({100: 2.0, 200: 1.0 + LEAST_GAIN / 2, 400: 1.0}, {}),  # not worth a pass
         ({100: math.inf, 200: 1.0}, {"window": "largest"}),
         ({100: 1.0}, {"window": "only"}),
+        ({2_000: 2.0, 4_000: 1.0}, {}),  # the whole text
     ],
 )
 def test_the_best_at_an_edge_says_so(losses, edge):
@@ -112,22 +113,36 @@ def test_the_best_at_an_edge_says_so(losses, edge):
         for theta, lamb in others
     ]
     points.sort(key=lambda point: point[1])
-    tuned = Tuned(points[0][0], points, 99)
+    tuned = Tuned(points[0][0], points, 3_000)
     assert tuned.at_edge == tuned.as_json(most=1)["at_edge"] == edge
 
 
-def test_a_cache_search_goes_on_from_its_edge():
+def test_a_cache_search_goes_on_beyond_its_first_grid(monkeypatch):
     """Three of the words, at random: the longer the memory and the larger its share, the better, but for so much."""
     ids, model = torch.randint(3, (400,)), make("mos")
-    start, edges = CacheSettings(window=1, theta=1.0, lamb=0.5), []
-    for _ in range(8):
-        tuned = tune_cache(model, ids, start)
-        edges.append(tuned.at_edge)
-        start = tuned.best
-    assert edges[0] == {"window": "largest", "lamb": "largest"}
-    assert edges[-1] == {}
-    assert start.window > 100
-    assert start.lamb > 0.9
+    start, reads = CacheSettings(window=1, theta=1.0, lamb=0.5), []
+    model.backbone.register_forward_hook(lambda *_: reads.append(1))
+    tuned = tune_cache(model, ids, start)
+    assert tuned.at_edge == {}
+    assert tuned.best.window > 100
+    assert tuned.best.lamb > 0.9
+    assert len(reads) == 1  # the model has read the text once
+    tried = [(s.window, s.theta, s.lamb) for s, _ in tuned.points]
+    assert len(set(tried)) == len(tried)
+    assert sum(window >= 399 for window in {window for window, _, _ in tried}) == 1  # longer ones are all the same
+    for window in (0.5, 1, 2):  # a minimum: no neighbour is better
+        for theta in (math.sqrt(0.5), 1, math.sqrt(2)):
+            near = CacheSettings(round(tuned.best.window * window), tuned.best.theta * theta, tuned.best.lamb)
+            assert cache_evaluate(model, ids, near).nll > tuned.points[0][1] - LEAST_GAIN
+    monkeypatch.setattr("highrank.evaluation.tune.MOST_ROUNDS", 1)
+    assert tune_cache(model, ids, start).at_edge == {"window": "largest"}
+
+
+def test_a_cache_search_tells_its_progress():
+    told = []
+    tune_cache(make("mos"), torch.randint(V, (1100,)), CacheSettings(), lambda *done: told.append(done))
+    assert told[:6] == [(500, 1099), (1000, 1099), (1099, 1099)] * 2  # the model's reading, and the first grid
+    assert len(told) % 3 == 0
 
 
 def test_a_cache_without_attention_is_searched_too():

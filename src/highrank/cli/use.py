@@ -44,9 +44,9 @@ def evaluate(
     """Exact perplexity of a run's best weights: every token but the first, predicted once.
 
     With --dynamic, after Krause et al. 2017, or --cache, after Grave et al. 2016; settings default to the published
-    ones for the run's corpus. --tune searches around them on validation and shows every point tried: one knob at a time
-    by factors of 2, then of its root, for --dynamic; a grid in one pass for --cache. It says where the best lies at an
-    edge.
+    ones for the run's corpus. --tune searches from them on validation and shows every point tried: one knob at a time
+    by factors of 2, then of its root, for --dynamic; a grid, and on from its best, for --cache, which reads the text
+    once.
     """
     from highrank.data.corpus import cache_folder
     from highrank.evaluation.cache import cache_evaluate

@@ -5,10 +5,11 @@
 
 h are the raw hidden states of the last layer. The first prediction has an empty cache and is the model's alone.
 
-Shapes: T tokens of one stream, W the largest window, H hidden units; a block of t steps scores (t, W + t) pairs.
+Shapes: T tokens of one stream, W a window, H hidden units, P pairs of a window and a theta; a block of t steps scores
+(t, W + t) pairs of states.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -20,14 +21,23 @@ from highrank.models.language_model import LanguageModel
 from highrank.recipes.recipe import CacheSettings
 
 
+class Block(NamedTuple):
+    """Some consecutive steps of the model through a text: all that the cache needs to know of them."""
+
+    states: Tensor  # (t, H) raw
+    targets: Tensor  # (t,) the words that came
+    p_model: Tensor  # (t,) what the model gave to them, in float64
+
+
 class Probabilities(NamedTuple):
     """What model and cache give to each word that came, in float64."""
 
     model: Tensor  # (T - 1,)
-    cache: Tensor  # (windows, thetas, T - 1)
-    empty: Tensor  # (T - 1,) bool: nothing remembered yet
+    cache: Tensor  # (P, T - 1)
 
 
+@torch.no_grad()
+@in_eval_mode
 def cache_evaluate(
     model: LanguageModel,
     ids: Tensor,  # (T,)
@@ -37,54 +47,62 @@ def cache_evaluate(
     on_progress: OnProgress | None = None,
 ) -> Evaluation:
     """Mean loss of ids[1:] under the mixture of model and cache; `block` bounds memory only."""
-    p = cache_probabilities(model, ids, [settings.window], [settings.theta], block=block, on_progress=on_progress)
-    return Evaluation(mixed_nll(p.model, p.cache[0, 0], p.empty, settings.lamb), len(ids) - 1)
+    blocks = _read(model, ids, block, on_progress)
+    p = cache_probabilities(blocks, [(settings.window, settings.theta)])
+    return Evaluation(mixed_nll(p.model, p.cache[0], settings.lamb), len(ids) - 1)
 
 
-def mixed_nll(p_model: Tensor, p_cache: Tensor, empty: Tensor, lamb: float) -> float:
-    """Mean loss of the mixture, where there is something to mix in."""
+def mixed_nll(p_model: Tensor, p_cache: Tensor, lamb: float) -> float:
+    """Mean loss of the mixture, where there is something to mix in: the first step remembers nothing."""
     mixed = (1 - lamb) * p_model + lamb * p_cache
-    return -torch.where(empty, p_model, mixed).log().mean().item()
+    mixed[0] = p_model[0]
+    return -mixed.log().mean().item()
 
 
 @torch.no_grad()
 @in_eval_mode
-def cache_probabilities(
-    model: LanguageModel,
-    ids: Tensor,  # (T,)
-    windows: Sequence[int],
-    thetas: Sequence[float],
-    *,
-    block: int = 500,
-    on_progress: OnProgress | None = None,
-) -> Probabilities:
-    """One pass over the text for every pair of a window and a theta: the model's own work is done once."""
+def read_once(
+    model: LanguageModel, ids: Tensor, *, block: int = 500, on_progress: OnProgress | None = None
+) -> list[Block]:
+    """The model's part of the work, for who wants to try many settings: keeps T x H numbers."""
+    return list(_read(model, ids, block, on_progress))
+
+
+def _read(model: LanguageModel, ids: Tensor, block: int, on_progress: OnProgress | None) -> Iterator[Block]:
     device = next(model.parameters()).device
     words, targets = ids[:-1].to(device), ids[1:].to(device)
     state = model.initial_state(1)
-    keys = torch.empty(0, model.backbone.hidden_sizes[-1], device=device, dtype=model.backbone.embedding.dtype)
-    p_model = torch.empty(len(words), dtype=torch.float64, device=device)
-    p_cache = torch.zeros(len(windows), len(thetas), len(words), dtype=torch.float64, device=device)
     for start in range(0, len(words), block):
         rows = slice(start, start + block)
-        y = targets[rows]  # (t,)
-        scored = model(words[rows, None], y[:, None], state)
-        state, queries = scored.hidden.state, scored.hidden.raw[:, 0]  # (t, H)
-        p_model[rows] = scored.nll[:, 0].double().neg().exp()
-        first = start - len(keys)  # the position of the oldest key
-        keys = torch.cat([keys, queries])  # (W + t, H)
-
-        step = torch.arange(start, start + len(y), device=device)[:, None]  # (t, 1)
-        position = torch.arange(first, first + len(keys), device=device)[None, :]  # (1, W + t)
-        same = targets[position[0]][None, :] == y[:, None]  # (t, W + t)
-        similarity = queries @ keys.T
-        for i, window in enumerate(windows):
-            outside = (position >= step) | (position < step - window)
-            for j, theta in enumerate(thetas):
-                scores = (theta * similarity).masked_fill(outside, -torch.inf)
-                attention = torch.softmax(scores.double(), dim=1).nan_to_num(0.0)  # NaN: an empty cache
-                p_cache[i, j, rows] = (attention * same).sum(1)
-        keys = keys[-max(windows) :]
+        scored = model(words[rows, None], targets[rows, None], state)
+        state = scored.hidden.state
+        yield Block(scored.hidden.raw[:, 0], targets[rows], scored.nll[:, 0].double().neg().exp())
         if on_progress:
-            on_progress(start + len(y), len(words))
-    return Probabilities(p_model, p_cache, torch.arange(len(words), device=device) == 0)
+            on_progress(min(start + block, len(words)), len(words))
+
+
+@torch.no_grad()
+def cache_probabilities(blocks: Iterable[Block], pairs: Sequence[tuple[int, float]]) -> Probabilities:
+    """What each pair of a window and a theta gives to the words that came."""
+    longest = max(window for window, _ in pairs)
+    keys, followers = None, None  # of the last steps, as many as the longest window
+    p_model, p_cache = [], []
+    for states, targets, p in blocks:
+        t = len(states)
+        keys = states if keys is None else torch.cat([keys, states])  # (W + t, H)
+        followers = targets if followers is None else torch.cat([followers, targets])  # (W + t,)
+        similarity = states @ keys.T  # (t, W + t)
+        same = followers == targets[:, None]
+        position = torch.arange(len(keys), device=keys.device)
+        age = position[-t:, None] - position  # (t, W + t) steps ago
+        given = []
+        for window, theta in pairs:
+            near = slice(max(0, len(keys) - t - window), None)  # older ones are beyond this window
+            outside = (age[:, near] <= 0) | (age[:, near] > window)
+            scores = (theta * similarity[:, near]).masked_fill(outside, -torch.inf)
+            attention = torch.softmax(scores.double(), dim=1).nan_to_num(0.0)  # NaN: nothing remembered yet
+            given.append((attention * same[:, near]).sum(1))
+        p_model.append(p)
+        p_cache.append(torch.stack(given))
+        keys, followers = keys[-longest:], followers[-longest:]
+    return Probabilities(torch.cat(p_model), torch.cat(p_cache, dim=1))

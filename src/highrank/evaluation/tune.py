@@ -6,21 +6,25 @@ Dynamic evaluation costs a whole pass for every point, so it is searched one kno
         for each of lr, lambda, epsilon: multiply or divide it by the factor for as long as the loss falls (by 1e-4)
         again from the first knob, until a round moves none of them
 
-The cache needs the model's own predictions only once: one pass scores a whole grid of windows and thetas, and for each
-of them lambda is arithmetic. Both start from the settings that they are given, the published ones by default, both list
-every point that was tried, and both say where the best one lies at an edge of them: the optimum may be beyond.
+The cache needs the model's own predictions only once, and for a window and a theta every lambda is arithmetic:
+
+    score a grid of windows and thetas around the start
+    score the neighbours of the best (half and twice the window, theta times and by sqrt(2)), until none is better
+
+Both start from the settings that they are given, the published ones by default, both list every point that was tried,
+and both say where the best one lies at an edge of them, as when they have tried enough: the optimum may be beyond.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from torch import Tensor
 
-from highrank.evaluation.cache import cache_probabilities, mixed_nll
+from highrank.evaluation.cache import Block, cache_probabilities, mixed_nll, read_once
 from highrank.evaluation.dynamic import dynamic_evaluate
-from highrank.evaluation.perplexity import perplexity
+from highrank.evaluation.perplexity import OnProgress, perplexity
 from highrank.models.language_model import LanguageModel
 from highrank.recipes.recipe import CacheSettings, DynamicSettings
 
@@ -29,11 +33,13 @@ CACHE_KNOBS = ("window", "theta", "lamb")
 FACTORS = (2.0, math.sqrt(2))
 LEAST_GAIN = 1e-4  # nats: a hundredth of a percent of perplexity; less is not worth a pass over the text
 MOST_POINTS = 40  # a bound for a search that finds no end
-# Of the cache: multiples of the window, the theta and the odds of the lambda given, and all of these lambdas.
-WINDOWS = (0.5, 1.0, 2.0, 4.0)
-THETAS = (0.25, 0.5, 1 / math.sqrt(2), 1.0, math.sqrt(2), 2.0, 4.0)
-ODDS = (0.25, 0.5, 2.0, 4.0)
-LAMBDAS = tuple(i / 50 for i in range(1, 26))  # 0.02 to 0.5
+# Of the cache: its first grid and the neighbours of a point, in doublings of the window and of theta.
+WINDOWS = (0.0, -1.0, 1.0, 2.0)
+THETAS = (0.0, -0.5, 0.5, -1.0, 1.0, -2.0, 2.0)
+NEIGHBOURS = [(window, theta) for window in (-1.0, 0.0, 1.0) for theta in (-0.5, 0.0, 0.5)]
+FEW = (0.001, 0.002, 0.005, 0.01)
+LAMBDAS = (*FEW, *(i / 50 for i in range(1, 50)), *(1 - share for share in FEW))
+MOST_ROUNDS = 20
 
 OnPoint = Callable[[DynamicSettings, float, int], object]  # settings, their loss, points so far
 Settings = TypeVar("Settings", DynamicSettings, CacheSettings)
@@ -55,8 +61,8 @@ class Tuned(Generic[Settings]):
     def at_edge(self) -> dict[str, str]:
         """The knobs whose best value is the "smallest" or "largest" tried, or the "only" one.
 
-        Not those for which the next value does as well: there is nothing to be found beyond, as for windows longer than
-        the text.
+        Not those for which the next value does as well, nor a window as long as the text: there is nothing to be found
+        beyond.
         """
         edges = {}
         for knob in self.knobs:
@@ -65,11 +71,12 @@ class Tuned(Generic[Settings]):
                 value = getattr(settings, knob)
                 least[value] = min(nll, least.get(value, math.inf))
             values, best = sorted(least), getattr(self.best, knob)
+            whole = knob == "window" and best >= self.tokens
             if len(values) == 1:
                 edges[knob] = "only"
             elif best == values[0] and least[values[1]] > least[best] + LEAST_GAIN:
                 edges[knob] = "smallest"
-            elif best == values[-1] and least[values[-2]] > least[best] + LEAST_GAIN:
+            elif best == values[-1] and least[values[-2]] > least[best] + LEAST_GAIN and not whole:
                 edges[knob] = "largest"
         return edges
 
@@ -86,7 +93,7 @@ def tune_dynamic(
     statistics: list[Tensor],
     start: DynamicSettings,
     on_point: OnPoint | None = None,
-    on_progress: Callable[[int, int], object] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Tuned[DynamicSettings]:
     """The settings with the least loss on `ids` that the search meets; the statistics serve every point."""
     tried: dict[tuple[float, ...], tuple[DynamicSettings, float]] = {}
@@ -133,23 +140,48 @@ def tune_cache(
     model: LanguageModel,
     ids: Tensor,  # (T,) validation text
     start: CacheSettings,
-    on_progress: Callable[[int, int], object] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Tuned[CacheSettings]:
-    """The best of a grid around `start`, all of it scored in one pass over `ids`."""
-    windows = sorted({max(1, round(start.window * w)) for w in WINDOWS})
-    thetas = sorted({float(f"{start.theta * t:.6g}") for t in THETAS})
-    odds = (start.lamb / (1 - start.lamb) * o for o in ODDS)
-    around = (float(f"{o / (1 + o):.6g}") for o in odds)
-    lambdas = sorted({*LAMBDAS, start.lamb, *(share for share in around if 0 < share < 1)})
-    scored = cache_probabilities(model, ids, windows, thetas, on_progress=on_progress)
-    points = [
-        (CacheSettings(window, theta, lamb), mixed_nll(scored.model, scored.cache[i, j], scored.empty, lamb))
-        for i, window in enumerate(windows)
-        for j, theta in enumerate(thetas)
-        for lamb in lambdas
-    ]
+    """The settings with the least loss on `ids` that the search meets; the model reads the text once."""
+    blocks, lambdas, tokens = (
+        read_once(model, ids, on_progress=on_progress),
+        sorted({*LAMBDAS, start.lamb}),
+        len(ids) - 1,
+    )
+    points: list[tuple[CacheSettings, float]] = []
+    losses: dict[tuple[float, float], float] = {}  # the least at each place, in doublings of window and theta
+    seen: set[tuple[int, float]] = set()  # windows, no longer than the text, and thetas
+    places, least = [(window, theta) for window in WINDOWS for theta in THETAS], math.inf
+    for _ in range(MOST_ROUNDS):
+        new: dict[tuple[float, float], tuple[int, float]] = {}
+        for place in places:
+            window, theta = max(1, round(start.window * 2 ** place[0])), float(f"{start.theta * 2 ** place[1]:.6g}")
+            if (what := (min(window, tokens), theta)) not in seen:
+                seen.add(what)
+                new[place] = window, theta
+        if not new:
+            break
+        p = cache_probabilities(_watched(blocks, on_progress), list(new.values()))
+        for (place, pair), p_cache in zip(new.items(), p.cache, strict=True):
+            scored = [(CacheSettings(*pair, lamb), mixed_nll(p.model, p_cache, lamb)) for lamb in lambdas]
+            losses[place] = min(nll for _, nll in scored)
+            points += scored
+        best = min(losses, key=losses.__getitem__)
+        if losses[best] > least - LEAST_GAIN:
+            break
+        least = losses[best]
+        places = [(best[0] + window, best[1] + theta) for window, theta in NEIGHBOURS]
     points.sort(key=lambda point: point[1])
-    return Tuned(points[0][0], points, len(ids) - 1)
+    return Tuned(points[0][0], points, tokens)
+
+
+def _watched(blocks: list[Block], on_progress: OnProgress | None) -> Iterator[Block]:
+    done, total = 0, sum(len(block.targets) for block in blocks)
+    for block in blocks:
+        yield block
+        done += len(block.targets)
+        if on_progress:
+            on_progress(done, total)
 
 
 def _finite(value: float) -> float | None:
