@@ -429,9 +429,25 @@ def test_a_dot_marks_where_averaging_starts_anew(tmp_path):
     ]  # before averaging; anew; whole; at the end
     put(tmp_path, a=make(epochs=5, curve=curve, averaged_from=3, pieces=pieces))
     ((_, figure),) = figures(load_records(tmp_path), []).values()
-    marks = [line.get_xdata().tolist() for line in figure.axes[0].lines if line.get_marker() == "o"]
-    assert marks == [[3], [4]]
+    assert _marks(figure) == [("o", [3]), ("o", [4])]
     close(figure)
+
+
+def test_where_finetuning_starts_from_averages_alone_a_triangle_is_enough(tmp_path):
+    curve = {"epoch": [1, 2, 3], "seconds": [60.0, 120.0, 180.0], "valid_ppl": [80.0, 79.0, 78.0]}
+    scores = {"seconds": 60.0, "valid_ppl": 79.0, "test_ppl": 77.0}
+    stages = [{"stage": i, "epochs": epochs, **scores} for i, epochs in enumerate((2, 3))]
+    pieces = [piece() | {"exported": {"dtype": "float16", "averages_only": True}}, piece(2)]
+    put(tmp_path, a=make(epochs=3, curve=curve, averaged_from=1, pieces=pieces, stages=stages, stage=1))
+    ((_, figure),) = figures(load_records(tmp_path), []).values()
+    assert _marks(figure) == [("o", [1]), ("^", [3])]
+    close(figure)
+
+
+def _marks(figure):
+    return [
+        (line.get_marker(), line.get_xdata().tolist()) for line in figure.axes[0].lines if line.get_marker() in "o^"
+    ]
 
 
 def test_curves_of_a_few_epochs_are_left_out_beside_long_ones(tmp_path):

@@ -139,9 +139,11 @@ def _goes_on(record: Record, other: Record) -> bool:
 
 def _mark(axis: Any, record: Record, x: list[float], y: list[float], colour: str) -> None:
     epochs = _curve(record)["epoch"]
-    places = [(epoch, "o") for epoch in _averaging_starts(record)]
-    places += [(stage["epochs"] + 1, "^") for stage in record.data.get("stages", [])[:-1]]
-    for epoch, marker in places:
+    places = dict.fromkeys(_averaging_starts(record), "o")
+    places |= {
+        stage["epochs"] + 1: "^" for stage in record.data.get("stages", [])[:-1]
+    }  # there averages start anew too
+    for epoch, marker in places.items():
         if epoch in epochs:
             i = epochs.index(epoch)
             axis.plot([x[i]], [y[i]], marker=marker, color=colour, markersize=6, linestyle="")
