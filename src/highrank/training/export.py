@@ -8,7 +8,8 @@
 An export holds the current weights and, once averaging is on, their averages and the best weights if they are others,
 with hidden states and generators, in the dtype asked for. `averages_only` keeps the best weights alone, which are
 averages once averaging is on: a quarter of a float32 checkpoint in float16. Training then goes on from them as
-finetuning does: averages, and the history of validation that ends a stage, start anew. `import_run` gives float32 back.
+finetuning does: averages, and the history of validation that ends a stage, start anew (an average that goes on from
+there, where the weights now are, ends worse: docs/results.md). `import_run` gives float32 back.
 """
 
 import json
