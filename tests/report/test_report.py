@@ -71,17 +71,19 @@ def test_every_committed_record_says_where_it_comes_from():
     records = load_records(ROOT / "results")
     assert records
     for record in records:
-        assert record.commit, record.file
+        assert record.commit(), record.file
         assert record.data["provenance"]["torch"], record.file
         assert record.data["curve"]["valid_ppl"], record.file
 
 
 def test_the_commit_is_that_of_the_last_piece():
     first = {"commit": "a"}
-    assert Record("", {"provenance": first}).commit == "a"
-    assert Record("", {"provenance": first, "pieces": [{"commit": "a"}, {"commit": "b"}]}).commit == "b"
-    assert Record("", {"provenance": first, "pieces": [{"commit": None}]}).commit == "a"
-    assert Record("", {"provenance": {"commit": None}}).commit is None
+    pieces = [piece(commit="a"), piece(2, "b")]
+    assert Record("", {"provenance": first}).commit() == "a"
+    assert Record("", {"provenance": first, "pieces": pieces}).commit() == "b"
+    assert Record("", {"provenance": first, "pieces": pieces}).commit(2) == "a"  # of what there was after two epochs
+    assert Record("", {"provenance": first, "pieces": [piece(commit=None)]}).commit() == "a"
+    assert Record("", {"provenance": {"commit": None}}).commit() is None
 
 
 def test_nothing_run_says_so_everywhere(tmp_path):
@@ -117,6 +119,18 @@ def test_each_stage_is_a_row_beside_the_paper(tmp_path):
     assert cells["ptb-softmax, finetuned", "valid / test", "test"]["ours"] is None
     assert "60.7 / 58.8 | not run" in sections(build(tmp_path))["ptb"]  # as its authors print it
     assert "58.30 / 56.20" in sections(build(tmp_path))["ablation"]  # the ablation is without finetuning
+
+
+def test_pieces_and_commit_are_those_of_the_stage(tmp_path):
+    stages = [{"stage": 0, "epochs": 600, "seconds": 2500.0, "valid_ppl": 58.3, "test_ppl": 56.2},
+              {"stage": 1, "epochs": 800, "seconds": 3400.0, "valid_ppl": 56.7, "test_ppl": 54.6}]  # fmt: skip
+    pieces = [{**piece(), "machine": "NVIDIA H200"}, {**piece(400, "def"), "machine": "NVIDIA H200"},
+              {**piece(600, "ghi"), "machine": "NVIDIA A100"}]  # fmt: skip
+    put(tmp_path, a=make(stage=1, stages=stages, epochs=800, seconds=3400.0, valid_ppl=56.7, pieces=pieces))
+    cells = numbers(tmp_path, "ptb")
+    first, second = (cells[f"ptb-mos, {how}", "valid / test", "test"] for how in ("without finetuning", "finetuned"))
+    assert (first["about"], first["commit"], first["machine"]) == ("in 2 pieces", "def", "H200")
+    assert (second["about"], second["commit"], second["machine"]) == ("in 3 pieces", "ghi", "H200 and A100")
 
 
 @pytest.mark.parametrize("left", [{"valid_ppl": 48.5}, {"valid_ppl": 48.5, "test_ppl": None}, {}])

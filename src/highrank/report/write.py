@@ -58,7 +58,8 @@ def _cards(records: list[Record]) -> list[tuple[str, str, str]]:
             found = [(*one, state) for state in states if (one := best(mine, of_state(state)))]
             if found:
                 record, scores, state = min(found, key=lambda one: one[1]["valid_ppl"])
-                how = f"`{record.recipe}`, {(origin(record, scores).seconds or 0) / 60:.0f} min of one {record.machine}"
+                where = origin(record, scores)
+                how = f"`{record.recipe}`, {(where.seconds or 0) / 60:.0f} min of one {where.machine}"
                 printed = in_paper(RECIPES[record.recipe], state, table)
                 how += f"; the paper: {printed.test:.2f}" if printed else ""
                 cards.append((f"{scores['test_ppl']:.2f}", f"{corpus}, test perplexity{what}", how))
@@ -85,8 +86,8 @@ def _run(record: Record) -> dict[str, str]:
         "valid / test": f"{data['valid_ppl']:.2f} / {data['test_ppl']:.2f}",
         "dynamic": f"{adapted['valid_ppl']:.2f} / {adapted['test_ppl']:.2f}" if adapted else "",
         "seed": str(data["seed"]),
-        "commit": (record.commit or "")[:7],
-        "machine": record.machine,
+        "commit": (record.commit() or "")[:7],
+        "machine": record.machine(),
     }
 
 
