@@ -99,6 +99,23 @@ def test_nothing_run_says_so_everywhere(tmp_path):
         assert any(text.startswith(f"table {number}:") for text in report.untouched())
 
 
+def test_numbers_in_a_page_are_not_folded(tmp_path):
+    """GitHub's columns are narrow: without this, 58.08 / 55.97 takes two lines."""
+    rows = ["| `a` | [**58.08 / 55.97**](x) | 4.35 ± 0.04 | 12 x 70 | ≥ 8,000 | not run |",
+            "| b | 2.5x / 3x | 2.50 / 1.25 ms, 30 MiB | 125 epochs, 9.1 min of one H200; in 2 pieces |"]  # fmt: skip
+    parts = {"a": "\n".join(["Valid / test, 3 / 4:", "", *rows])}
+    begin, end = "<!-- a: made by 'highrank report' -->", "<!-- end of a -->"
+    filled = fill(f"{begin}{end}", parts)
+    assert filled.replace("\u00a0", " ") == f"{begin}\n{parts['a']}\n{end}"
+    assert filled.replace("\u00a0", "_").splitlines()[3:5] == [
+        "| `a` | [**58.08_/_55.97**](x) | 4.35_±_0.04 | 12_x_70 | ≥_8,000 | not_run |",
+        "| b | 2.5x_/_3x | 2.50_/_1.25_ms, 30_MiB | 125_epochs, 9.1_min of one H200; in 2_pieces |",
+    ]
+    assert "Valid / test, 3 / 4:" in filled  # text is folded where it likes
+    write(build(put(tmp_path, a=make(valid=60.0))), tmp_path / "page")
+    assert "**60.00\u00a0/\u00a058.00**" in (tmp_path / "page" / "report.md").read_text()
+
+
 def test_each_stage_is_a_row_beside_the_paper(tmp_path):
     stages = [{"stage": 0, "epochs": 600, "seconds": 2500.0, "valid_ppl": 58.3, "test_ppl": 56.2},
               {"stage": 1, "epochs": 800, "seconds": 3400.0, "valid_ppl": 56.7, "test_ppl": 54.6}]  # fmt: skip

@@ -11,7 +11,7 @@ from highrank.report.curves import CORPORA, close, figures, save
 from highrank.report.page import page
 from highrank.report.perplexity import in_paper
 from highrank.report.records import Record
-from highrank.report.table import markdown
+from highrank.report.table import markdown, unbroken
 
 TITLE = "Breaking the softmax bottleneck, run again"
 
@@ -30,7 +30,7 @@ def write(report: Report, folder: Path) -> list[Path]:
         pictures[name] = caption, data.decode()  # the SVG
         close(figure)
     captions = {name: caption for name, (caption, _) in pictures.items()}
-    write_text(folder / "report.md", _markdown(report, captions, link))
+    write_text(folder / "report.md", unbroken(_markdown(report, captions, link)))
     runs = [_run(record) for record in report.records]
     costs = cost.cost_text(report.results)
     lead = f"{_lead(report)} Green: at least as good as the paper."
