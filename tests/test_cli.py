@@ -153,7 +153,7 @@ def test_report_of_ones_own_records(place, trained):
     (place / "notes.md").write_text("<!-- ptb: made by 'highrank report' -->\n<!-- end of ptb -->\n")
     assert "Written to notes.md (tables renewed)" in highrank("report", "--readme", "notes.md", cwd=place).stdout
     assert "already up to date" in highrank("report", "--readme", "notes.md", cwd=place).stdout
-    assert "58.08 / 55.97" in (place / "notes.md").read_text()
+    assert "58.08\u00a0/\u00a055.97" in (place / "notes.md").read_text()
     assert "58.08 / 55.97" in highrank("report", cwd=place).stdout
     assert "there is no folder nowhere" in fails("report", "--results", "nowhere", cwd=place)
     assert "there is no file gone.md" in fails("report", "--readme", "gone.md", cwd=place)
