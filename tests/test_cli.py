@@ -6,6 +6,7 @@ import io
 import json
 import re
 import resource
+import shlex
 import shutil
 import signal
 import subprocess
@@ -152,7 +153,7 @@ def test_report_of_ones_own_records(place, trained):
     (place / "notes.md").write_text("<!-- ptb: made by 'highrank report' -->\n<!-- end of ptb -->\n")
     assert "Written to notes.md (tables renewed)" in highrank("report", "--readme", "notes.md", cwd=place).stdout
     assert "already up to date" in highrank("report", "--readme", "notes.md", cwd=place).stdout
-    assert "58.08 / 55.97" in (place / "notes.md").read_text()
+    assert "58.08\u00a0/\u00a055.97" in (place / "notes.md").read_text()
     assert "58.08 / 55.97" in highrank("report", cwd=place).stdout
     assert "there is no folder nowhere" in fails("report", "--results", "nowhere", cwd=place)
     assert "there is no file gone.md" in fails("report", "--readme", "gone.md", cwd=place)
@@ -251,7 +252,7 @@ def test_cache_evaluation(place, trained):
 def test_export_and_import(place, trained):
     done = highrank("export", "run", "--out", "export", "--averages-only", cwd=place)
     assert re.search(r"^Written to export \(\d+ files, \d+\.\d MB\)$", done.stdout, flags=re.M)
-    assert "highrank import export --out RUN" in done.stdout
+    assert "  highrank import export\n" in done.stdout
     done = highrank("import", "export", "--out", "again", cwd=place)
     assert "Written to again (ptb-mos at epoch 1)\nContinue with:" in done.stdout
     command = next(line.strip() for line in done.stdout.splitlines() if line.startswith("  highrank train"))
@@ -259,6 +260,21 @@ def test_export_and_import(place, trained):
     assert "is not a size" in fails("export", "run", "--out", "x", "--max-shard-size", "big", cwd=place)
     assert "dtype" in fails("export", "run", "--out", "x", "--dtype", "int8", cwd=place)
     assert "there is no export" in fails("import", "toy", "--out", "x", cwd=place)
+    assert [row["run"] for row in json.loads(highrank("runs", ".", "--json", cwd=place).stdout)] == ["again", "run"]
+
+
+def test_an_export_and_a_run_have_folders_of_their_own_by_default(place, trained):
+    trained.rename(place / "a run")
+    done = highrank("export", "a run", "--dtype", "float16", "--max-shard-size", "15MB", cwd=place)
+    assert "Written to exports/a run (" in done.stdout
+    command = next(line for line in done.stdout.splitlines() if line.startswith("  highrank import"))
+    done = highrank(*shlex.split(command)[1:], cwd=place)
+    assert "Written to runs/a run (ptb-mos at epoch 1)" in done.stdout
+    command = next(line for line in done.stdout.splitlines() if line.startswith("  highrank train"))
+    done = highrank(*shlex.split(command)[1:], "--max-epochs", 1, cwd=place)
+    assert "highrank train ptb-mos --out 'runs/a run' --resume" in done.stdout
+    assert "exports/a run is not empty: choose another --out" in fails("export", "a run", cwd=place)
+    assert "runs/a run already holds a run" in fails("import", "exports/a run", cwd=place)
 
 
 def test_default_folders_are_numbered_and_found_again(place):
@@ -596,6 +612,9 @@ def test_options_of_another_way_are_named_and_refused(place, trained):
     for name, how in (("lr", "dynamic"), ("epsilon", "dynamic"), ("lambda", "cache"), ("theta", "cache")):
         told = fails("evaluate", "run", f"--{how}", f"--{name}", "inf", cwd=place)
         assert f"--{name} must be finite, got inf" in told
+    for how in ("dynamic", "cache"):
+        told = fails("evaluate", "run", f"--{how}", "--batch-size", 2, cwd=place)
+        assert f"--batch-size belongs to evaluation without --{how}, which reads one stream: leave it out" in told
     assert "leaves columns of fewer than 20" in fails("evaluate", "run", "--batch-size", 100_000, cwd=place)
 
 

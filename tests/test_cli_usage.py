@@ -65,7 +65,6 @@ def test_help_names_values_and_says_their_limits_in_words(command, parts, tmp_pa
             "data verify",
             "CORPUS is missing (penn, wikitext-2 or pydoc): 'highrank data verify --help' shows what there",
         ),
-        ("export run", "--out is missing (folder for the export): 'highrank export --help' shows what there is."),
         ("train x --max-epochs", "--max-epochs needs a value: a whole number of at least 0."),
         ("train x --out", "--out needs a value: 'highrank train --help' shows what there is."),
         ("runs --json=yes", "--json takes no value: write it alone."),

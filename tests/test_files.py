@@ -71,6 +71,8 @@ def test_writers_make_folders_and_leave_one_file(tmp_path):
     assert "caf\u00e9" in (folder / "x.json").read_text(encoding="utf-8")  # readable in any editor
     assert read_tensors(folder / "x.safetensors", "file")["t"].tolist() == [[0, 3], [1, 4], [2, 5]]
     assert (folder / "x.png").read_text() == ".png"  # matplotlib chooses a format by it
+    modes = {(folder / name).stat().st_mode for name in ("x.json", "x.safetensors")}
+    assert len(modes) == 1  # safetensors alone would let nobody else read them
 
 
 def test_a_folder_is_tried_out_and_left_as_it_was(tmp_path):

@@ -88,7 +88,10 @@ def write_json(path: Path, value: Any) -> None:
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
     with replacing(path) as temporary:
+        temporary.touch()
+        mode = temporary.stat().st_mode  # as any new file has it: safetensors would keep everybody else out
         save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, temporary, metadata)
+        temporary.chmod(mode)
 
 
 def write_with(path: Path, write: Callable[[Path], object]) -> None:

@@ -71,17 +71,19 @@ def test_every_committed_record_says_where_it_comes_from():
     records = load_records(ROOT / "results")
     assert records
     for record in records:
-        assert record.commit, record.file
+        assert record.commit(), record.file
         assert record.data["provenance"]["torch"], record.file
         assert record.data["curve"]["valid_ppl"], record.file
 
 
 def test_the_commit_is_that_of_the_last_piece():
     first = {"commit": "a"}
-    assert Record("", {"provenance": first}).commit == "a"
-    assert Record("", {"provenance": first, "pieces": [{"commit": "a"}, {"commit": "b"}]}).commit == "b"
-    assert Record("", {"provenance": first, "pieces": [{"commit": None}]}).commit == "a"
-    assert Record("", {"provenance": {"commit": None}}).commit is None
+    pieces = [piece(commit="a"), piece(2, "b")]
+    assert Record("", {"provenance": first}).commit() == "a"
+    assert Record("", {"provenance": first, "pieces": pieces}).commit() == "b"
+    assert Record("", {"provenance": first, "pieces": pieces}).commit(2) == "a"  # of what there was after two epochs
+    assert Record("", {"provenance": first, "pieces": [piece(commit=None)]}).commit() == "a"
+    assert Record("", {"provenance": {"commit": None}}).commit() is None
 
 
 def test_nothing_run_says_so_everywhere(tmp_path):
@@ -95,6 +97,23 @@ def test_nothing_run_says_so_everywhere(tmp_path):
     )
     for number in (3, 4, 12, 14):
         assert any(text.startswith(f"table {number}:") for text in report.untouched())
+
+
+def test_numbers_in_a_page_are_not_folded(tmp_path):
+    """GitHub's columns are narrow: without this, 58.08 / 55.97 takes two lines."""
+    rows = ["| `a` | [**58.08 / 55.97**](x) | 4.35 ± 0.04 | 12 x 70 | ≥ 8,000 | not run |",
+            "| b | 2.5x / 3x | 2.50 / 1.25 ms, 30 MiB | 125 epochs, 9.1 min of one H200; in 2 pieces |"]  # fmt: skip
+    parts = {"a": "\n".join(["Valid / test, 3 / 4:", "", *rows])}
+    begin, end = "<!-- a: made by 'highrank report' -->", "<!-- end of a -->"
+    filled = fill(f"{begin}{end}", parts)
+    assert filled.replace("\u00a0", " ") == f"{begin}\n{parts['a']}\n{end}"
+    assert filled.replace("\u00a0", "_").splitlines()[3:5] == [
+        "| `a` | [**58.08_/_55.97**](x) | 4.35_±_0.04 | 12_x_70 | ≥_8,000 | not_run |",
+        "| b | 2.5x_/_3x | 2.50_/_1.25_ms, 30_MiB | 125_epochs, 9.1_min of one H200; in 2_pieces |",
+    ]
+    assert "Valid / test, 3 / 4:" in filled  # text is folded where it likes
+    write(build(put(tmp_path, a=make(valid=60.0))), tmp_path / "page")
+    assert "**60.00\u00a0/\u00a058.00**" in (tmp_path / "page" / "report.md").read_text()
 
 
 def test_each_stage_is_a_row_beside_the_paper(tmp_path):
@@ -117,6 +136,18 @@ def test_each_stage_is_a_row_beside_the_paper(tmp_path):
     assert cells["ptb-softmax, finetuned", "valid / test", "test"]["ours"] is None
     assert "60.7 / 58.8 | not run" in sections(build(tmp_path))["ptb"]  # as its authors print it
     assert "58.30 / 56.20" in sections(build(tmp_path))["ablation"]  # the ablation is without finetuning
+
+
+def test_pieces_and_commit_are_those_of_the_stage(tmp_path):
+    stages = [{"stage": 0, "epochs": 600, "seconds": 2500.0, "valid_ppl": 58.3, "test_ppl": 56.2},
+              {"stage": 1, "epochs": 800, "seconds": 3400.0, "valid_ppl": 56.7, "test_ppl": 54.6}]  # fmt: skip
+    pieces = [{**piece(), "machine": "NVIDIA H200"}, {**piece(400, "def"), "machine": "NVIDIA H200"},
+              {**piece(600, "ghi"), "machine": "NVIDIA A100"}]  # fmt: skip
+    put(tmp_path, a=make(stage=1, stages=stages, epochs=800, seconds=3400.0, valid_ppl=56.7, pieces=pieces))
+    cells = numbers(tmp_path, "ptb")
+    first, second = (cells[f"ptb-mos, {how}", "valid / test", "test"] for how in ("without finetuning", "finetuned"))
+    assert (first["about"], first["commit"], first["machine"]) == ("in 2 pieces", "def", "H200")
+    assert (second["about"], second["commit"], second["machine"]) == ("in 3 pieces", "ghi", "H200 and A100")
 
 
 @pytest.mark.parametrize("left", [{"valid_ppl": 48.5}, {"valid_ppl": 48.5, "test_ppl": None}, {}])

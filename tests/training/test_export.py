@@ -124,6 +124,11 @@ def test_mistakes(run, tmp_path):
     shard.write_bytes(kept[:-10])
     with pytest.raises(UserError, match="is damaged or not a safetensors file"):
         import_run(tmp_path / "export", Run(tmp_path / "new"))
+    shard.write_bytes(kept[:-10] + bytes(10))  # still a safetensors file, with other numbers in it
+    with pytest.raises(UserError, match=r"shard-00001\.safetensors is not as it was written: copy it again"):
+        import_run(tmp_path / "export", Run(tmp_path / "new"))
+    with pytest.raises(UserError, match="is a run, not an export: write one of it with 'highrank export"):
+        import_run(run.folder, Run(tmp_path / "new"))
     index = tmp_path / "export" / "index.json"
     data = json.loads(index.read_text())
     del data["tensors"]["weights/head.bias"]
@@ -132,6 +137,25 @@ def test_mistakes(run, tmp_path):
     with pytest.raises(UserError, match=r"lacks tensor head\.bias"):
         import_run(tmp_path / "export", Run(tmp_path / "new"))
     assert not (tmp_path / "new").exists()
+
+
+def test_an_export_is_no_run_to_go_on_with(run, toy_corpus, tmp_path):
+    """It has all that a run has but a checkpoint: training in it would begin from nothing, without a word."""
+    folder = tmp_path / "export"
+    export_run(run, folder, torch.float16, 10**6, averages_only=False)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(UserError, match="is an export, not a run: make one of it with 'highrank import"):
+        train(LONG, toy_corpus, Run(folder), CPU, resume=True)
+    with pytest.raises(UserError, match="is an export, not a run"):
+        export_run(Run(folder), tmp_path / "another", torch.float16, 10**6, averages_only=False)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_exports_without_checksums_are_read(run, tmp_path):
+    export_run(run, tmp_path / "export", torch.float16, 10**6, averages_only=False)
+    index = tmp_path / "export" / "index.json"
+    index.write_text(json.dumps({k: v for k, v in json.loads(index.read_text()).items() if k != "sha256"}))
+    import_run(tmp_path / "export", Run(tmp_path / "new"))
 
 
 def test_a_run_whose_data_folder_is_not_here_looks_where_any_other_would(run, toy_corpus, tmp_path, monkeypatch):

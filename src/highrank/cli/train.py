@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import shlex
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -115,7 +116,7 @@ def train(
             time_budget=seconds, checkpoint_every=checkpoint_every, graphs=graphs, listener=listener,
             should_stop=lambda: bool(stopped),
         )  # fmt: skip
-    again = f"highrank train {chosen.name} --out {run.folder} --resume"
+    again = _resume_command(chosen.name, run.folder)
     if outcome == "interrupted":
         say(f"Stopped and saved. Continue with:\n  {again}")
         raise typer.Exit(130)
@@ -131,6 +132,10 @@ def train(
     say_written(run.folder)
     if outcome != "finished":
         say(f"Paused ({outcome}). Continue with:\n  {again}")
+
+
+def _resume_command(recipe: str, folder: Path) -> str:
+    return f"highrank train {recipe} --out {shlex.quote(str(folder))} --resume"
 
 
 def _default_run(recipe: str, resume: bool) -> "Run":
@@ -199,6 +204,7 @@ def runs(
     """List the runs in a folder with their recipe, epoch and perplexities."""
     from highrank.evaluation.perplexity import perplexity
     from highrank.training import checkpoint
+    from highrank.training.export import is_export
     from highrank.training.run import Run
 
     if folder.is_file() or (not folder.exists() and folder != Path("runs")):
@@ -206,6 +212,8 @@ def runs(
     rows: list[dict[str, Any]] = []
     for path in sorted(folder.glob("**/run.json")):
         run = Run(path.parent)
+        if is_export(run.folder):
+            continue
         row: dict[str, Any] = {"run": str(run.folder), "recipe": "?", "epoch": None, "best_valid_ppl": None}
         row |= {"valid_ppl": None, "test_ppl": None, "state": ""}
         try:
@@ -241,7 +249,9 @@ def runs(
 
 def export(
     run: RunFolder,
-    output: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder for the export.")],
+    output: Annotated[
+        Path | None, typer.Option("--out", metavar="FOLDER", help="Folder for the export. Default: exports/RUN.")
+    ] = None,
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float16",
     max_shard_size: Annotated[str, typer.Option(metavar="SIZE", help="Largest file, such as 15MB.")] = "15MB",
     averages_only: Annotated[
@@ -256,22 +266,26 @@ def export(
 
     if dtype not in ("float32", "bfloat16", "float16"):
         raise UserError(f'the dtype "{dtype}" is not known: choose float32, bfloat16 or float16.')
+    output = output or Path("exports") / run.resolve().name
     files = export_run(Run(run), output, getattr(torch, dtype), parse_bytes(max_shard_size), averages_only)
     size = sum(file.stat().st_size for file in files)
     say_written((output, f"{len(files)} files, {size / 1e6:.1f} MB"))
-    say(f"Make a run of it anywhere with:\n  highrank import {output} --out RUN")
+    say(f"Make a run of it anywhere with:\n  highrank import {shlex.quote(str(output))}")
 
 
 def import_(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder made by 'highrank export'.")],
-    output: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="The run folder to make.")],
+    output: Annotated[
+        Path | None, typer.Option("--out", metavar="FOLDER", help="The run folder to make. Default: runs/FOLDER.")
+    ] = None,
 ) -> None:
     """Make a run from an export; it can be resumed and evaluated."""
     from highrank.training.export import import_run
     from highrank.training.run import Run
 
+    output = output or Path("runs") / folder.resolve().name
     run = Run(output)
     progress = import_run(folder, run)
     name = run.recipe().name
     say_written((output, f"{name} at epoch {progress.epoch}"))
-    say(f"Continue with:\n  highrank train {name} --out {output} --resume")
+    say(f"Continue with:\n  {_resume_command(name, output)}")

@@ -74,6 +74,9 @@ def evaluate(
             raise UserError(f"--{stray} belongs to {flag}: {'leave it out' if dynamic or cache else 'add that'}.")
     if lamb is not None and not (dynamic or cache):
         raise UserError("--lambda belongs to --dynamic or --cache: add one of them.")
+    if batch_size > 1 and (dynamic or cache):
+        how = "--dynamic" if dynamic else "--cache"
+        raise UserError(f"--batch-size belongs to evaluation without {how}, which reads one stream: leave it out.")
     if cache and lamb is not None and lamb >= 1:
         raise UserError(f"--lambda must be below 1 for a cache, got {lamb}.")
     if tune and not (dynamic or cache):

@@ -21,7 +21,7 @@ from highrank.report.components import components
 from highrank.report.overview import overview
 from highrank.report.perplexity import ablation, single_models, ten_minutes
 from highrank.report.records import Analysis, Record, load_analyses, load_records
-from highrank.report.table import Table, markdown
+from highrank.report.table import Table, markdown, unbroken
 
 BEGIN, END = "<!-- {name}: made by 'highrank report' -->", "<!-- end of {name} -->"
 
@@ -75,7 +75,7 @@ def fill(text: str, parts: dict[str, str]) -> str:
         if end not in rest:
             raise UserError(f"the file lacks the marker {end} that ends the table {name}.")
         after = rest.split(end, 1)[1]
-        text = f"{before}{begin}\n{parts[name]}\n{end}{after}"
+        text = f"{before}{begin}\n{unbroken(parts[name])}\n{end}{after}"
     return text
 
 

@@ -59,20 +59,20 @@ def origin(record: Record, scores: Scores) -> Origin:
     trained = scores if "epochs" in scores else data  # adapting has a time of its own; ours is that of training
     return Origin(
         path=record.path,
-        commit=record.commit,
-        machine=record.machine,
+        commit=record.commit(trained["epochs"]),
+        machine=record.machine(trained["epochs"]),
         seed=data["seed"],
         epochs=trained["epochs"],
         seconds=trained["seconds"],
-        about=_changes(record, scores),
+        about=_changes(record, scores, len(record.pieces(trained["epochs"]))),
     )
 
 
-def _changes(record: Record, scores: Scores) -> str:
+def _changes(record: Record, scores: Scores, pieces: int) -> str:
     """with train.batch_size=16, in 3 pieces, settings tuned on valid"""
     parts = [f"{key}={value}" for key, value in record.overrides.items()]
     words = [f"with {' '.join(parts)}"] if parts else []
-    words += [f"in {record.pieces} pieces"] if record.pieces > 1 else []
+    words += [f"in {pieces} pieces"] if pieces > 1 else []
     words += ["settings tuned on valid"] if "tuning" in scores else []
     return ", ".join(words)
 

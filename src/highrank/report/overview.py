@@ -35,7 +35,7 @@ def overview(records: list[Record], link: str) -> str:
 def _time(record: Record, data: dict[str, Any]) -> str:
     finetuned = ", finetuned" if record.finetuned else ""
     changed = "".join(f", {key}={value}" for key, value in record.overrides.items())
-    return f"{data['seconds'] / 60:.1f} min of one {record.machine}, {data['epochs']} epochs{finetuned}{changed}"
+    return f"{data['seconds'] / 60:.1f} min of one {record.machine()}, {data['epochs']} epochs{finetuned}{changed}"
 
 
 def _pair(valid: float, test: float) -> str:

@@ -75,7 +75,7 @@ def in_ten_minutes(record: Record) -> bool:
     """The recipe's model on its text, started once, stopped by its time budget near ten minutes, on a GPU."""
     low, high = TEN_MINUTES
     stopped = record.data.get("outcome") == "time-budget" and low <= record.data["seconds"] <= high
-    return record.same_model and record.on_gpu and record.pieces == 1 and stopped
+    return record.same_model and record.on_gpu and len(record.pieces()) == 1 and stopped
 
 
 def _own(prefix: str) -> list[Recipe]:

@@ -48,18 +48,23 @@ class Record:
         """The recipe's model on the recipe's text, whatever was changed about its training."""
         return all(key.startswith("train.") for key in self.overrides)
 
-    @property
-    def pieces(self) -> int:
-        """How often training was started; what came before that was counted is one piece."""
-        pieces = self.data.get("pieces", [])
-        return len(pieces) + (not pieces or pieces[0]["epoch"] > 0)
+    def pieces(self, epochs: int | None = None) -> list[dict[str, Any]]:
+        """The starts of training, or those before `epochs` were over; what came before they were counted is one."""
+        pieces = self.data.get("pieces") or []
+        if not pieces or pieces[0]["epoch"] > 0:
+            pieces = [{**self.data["provenance"], "epoch": 0}, *pieces]
+        return [piece for piece in pieces if epochs is None or piece["epoch"] < epochs] or pieces[:1]
 
-    @property
-    def commit(self) -> str | None:
-        """Of the code that ended the run: a run in pieces has one for each."""
-        last = (self.data.get("pieces") or [{}])[-1]
-        said = last.get("commit") or self.data["provenance"].get("commit")
+    def commit(self, epochs: int | None = None) -> str | None:
+        """Of the code that ended the run, or its first `epochs`: a run in pieces has one for each."""
+        said = self.pieces(epochs)[-1].get("commit") or self.data["provenance"].get("commit")
         return None if said is None else str(said)
+
+    def machine(self, epochs: int | None = None) -> str:
+        """H200; of a run that was carried elsewhere, every machine that trained it."""
+        first = self.data["provenance"]["machine"]
+        names = [str(piece.get("machine") or first).removeprefix("NVIDIA ") for piece in self.pieces(epochs)]
+        return " and ".join(dict.fromkeys(names))
 
     def stage(self, number: int) -> dict[str, Any] | None:
         """What a stage came to: {"valid_ppl", "test_ppl", "epochs", "seconds"}; 0 is training, 1 finetuning."""
@@ -76,11 +81,7 @@ class Record:
 
     @property
     def on_gpu(self) -> bool:
-        return "threads" not in self.machine
-
-    @property
-    def machine(self) -> str:
-        return str(self.data["provenance"]["machine"]).removeprefix("NVIDIA ")
+        return "threads" not in self.machine()
 
 
 def load_records(results: Path) -> list[Record]:

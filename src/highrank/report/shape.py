@@ -42,7 +42,7 @@ RUN = {
     "provenance": {"machine": TEXT, "commit?": TEXT},
     "stage?": WHOLE,
     "stages?": [{"stage": WHOLE, **TRAINED}],
-    "pieces?": [{"epoch": AMOUNT, "commit?": TEXT, "exported?": {"averages_only?": YES_OR_NO}}],
+    "pieces?": [{"epoch": AMOUNT, "commit?": TEXT, "machine?": TEXT, "exported?": {"averages_only?": YES_OR_NO}}],
     "settings?": {"name": TEXT, "model": {"n_components": WHOLE}},
     "overrides?": {},
     "curve?": Columns(epoch=[AMOUNT], seconds=[AMOUNT], valid_ppl=[DRAWN]),  # a loss that is not finite is a word

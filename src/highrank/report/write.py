@@ -11,7 +11,7 @@ from highrank.report.curves import CORPORA, close, figures, save
 from highrank.report.page import page
 from highrank.report.perplexity import in_paper
 from highrank.report.records import Record
-from highrank.report.table import markdown
+from highrank.report.table import markdown, unbroken
 
 TITLE = "Breaking the softmax bottleneck, run again"
 
@@ -30,7 +30,7 @@ def write(report: Report, folder: Path) -> list[Path]:
         pictures[name] = caption, data.decode()  # the SVG
         close(figure)
     captions = {name: caption for name, (caption, _) in pictures.items()}
-    write_text(folder / "report.md", _markdown(report, captions, link))
+    write_text(folder / "report.md", unbroken(_markdown(report, captions, link)))
     runs = [_run(record) for record in report.records]
     costs = cost.cost_text(report.results)
     lead = f"{_lead(report)} Green: at least as good as the paper."
@@ -58,7 +58,8 @@ def _cards(records: list[Record]) -> list[tuple[str, str, str]]:
             found = [(*one, state) for state in states if (one := best(mine, of_state(state)))]
             if found:
                 record, scores, state = min(found, key=lambda one: one[1]["valid_ppl"])
-                how = f"`{record.recipe}`, {(origin(record, scores).seconds or 0) / 60:.0f} min of one {record.machine}"
+                where = origin(record, scores)
+                how = f"`{record.recipe}`, {(where.seconds or 0) / 60:.0f} min of one {where.machine}"
                 printed = in_paper(RECIPES[record.recipe], state, table)
                 how += f"; the paper: {printed.test:.2f}" if printed else ""
                 cards.append((f"{scores['test_ppl']:.2f}", f"{corpus}, test perplexity{what}", how))
@@ -85,8 +86,8 @@ def _run(record: Record) -> dict[str, str]:
         "valid / test": f"{data['valid_ppl']:.2f} / {data['test_ppl']:.2f}",
         "dynamic": f"{adapted['valid_ppl']:.2f} / {adapted['test_ppl']:.2f}" if adapted else "",
         "seed": str(data["seed"]),
-        "commit": (record.commit or "")[:7],
-        "machine": record.machine,
+        "commit": (record.commit() or "")[:7],
+        "machine": record.machine(),
     }
 
 

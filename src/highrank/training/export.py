@@ -1,6 +1,6 @@
 """A run as a few small files, to carry it to another machine and go on there.
 
-    index.json              what is where, and where training stands
+    index.json              what is where, the shards' checksums, and where training stands
     run.json                recipe, corpus, provenance;  vocabulary.json: the words
     epochs.jsonl            the lines of metrics.jsonl that tell of whole epochs: the curve so far
     shard-00001.safetensors, ...   each at most the size asked for; a tensor too large for one is split by rows
@@ -12,8 +12,10 @@ finetuning does: averages, and the history of validation that ends a stage, star
 there, where the weights now are, ends worse: docs/results.md). `import_run` gives float32 back.
 """
 
+import hashlib
 import json
 import math
+import shlex
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -31,6 +33,7 @@ from highrank.training.run import Run, build_model, copy_weights
 FORMAT = 1
 COPIED = ("run.json", "vocabulary.json")
 EPOCHS = "epochs.jsonl"
+INDEX = "index.json"
 
 
 def export_run(run: Run, folder: Path, dtype: torch.dtype, max_shard_bytes: int, averages_only: bool) -> list[Path]:
@@ -39,8 +42,20 @@ def export_run(run: Run, folder: Path, dtype: torch.dtype, max_shard_bytes: int,
         return [folder / file.name for file in _export(run, made, dtype, max_shard_bytes, averages_only)]
 
 
+def is_export(folder: Path) -> bool:
+    return (folder / INDEX).exists() and not Run(folder).checkpoint_file.exists()
+
+
+def refuse_export(folder: Path) -> None:
+    """An export describes a run, too, but has no checkpoint: what goes on with it would begin from nothing."""
+    if is_export(folder):
+        made = f"'highrank import {shlex.quote(str(folder))}'"
+        raise UserError(f"{folder} is an export, not a run: make one of it with {made}.")
+
+
 def _export(run: Run, folder: Path, dtype: torch.dtype, max_shard_bytes: int, averages_only: bool) -> list[Path]:
     run.info()  # says so where there is no run
+    refuse_export(run.folder)
     saved = checkpoints.load(run.folder)
     best = read_tensors(run.model_file, "trained model") if run.model_file.exists() else saved.weights
     if averages_only:
@@ -77,9 +92,10 @@ def _export(run: Run, folder: Path, dtype: torch.dtype, max_shard_bytes: int, av
         "window_rng": saved.window_rng,
         "progress": asdict(saved.progress),
         "tensors": places,
+        "sha256": {file.name: _sha256(file) for file in files},
     }
-    write_json(folder / "index.json", index)
-    return [*files, *(folder / name for name in (*COPIED, EPOCHS, "index.json"))]
+    write_json(folder / INDEX, index)
+    return [*files, *(folder / name for name in (*COPIED, EPOCHS, INDEX))]
 
 
 def import_run(folder: Path, run: Run) -> Progress:
@@ -93,9 +109,12 @@ def import_run(folder: Path, run: Run) -> Progress:
 def _import(folder: Path, run: Run) -> Progress:
     if not folder.is_dir():
         raise UserError(f"there is no folder {folder}: name one made by 'highrank export'.")
-    index = read_json(folder / "index.json", "export (index.json)")
+    if Run(folder).checkpoint_file.exists():
+        made = f"'highrank export {shlex.quote(str(folder))}'"
+        raise UserError(f"{folder} is a run, not an export: write one of it with {made}.")
+    index = read_json(folder / INDEX, "export (index.json)")
     if not isinstance(index, dict) or index.get("format") != FORMAT:
-        raise UserError(f"{folder / 'index.json'} is not an export that this version of highrank wrote.")
+        raise UserError(f"{folder / INDEX} is not an export that this version of highrank wrote.")
     try:
         saved, best = _checkpoint(folder, index)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
@@ -118,6 +137,9 @@ def _checkpoint(folder: Path, index: dict[str, Any]) -> tuple[Checkpoint, dict[s
     """The checkpoint in an export, and the best weights."""
     shards = {name for names in index["tensors"].values() for name in names}
     loaded = {name: read_tensors(folder / name, "export shard") for name in sorted(shards)}
+    for name, digest in index.get("sha256", {}).items():  # earlier versions told none
+        if _sha256(folder / name) != digest:
+            raise UserError(f"{folder / name} is not as it was written: copy it again.")
     tensors = {name: torch.cat([loaded[shard][name] for shard in names]) for name, names in index["tensors"].items()}
     parts = {part: checkpoints.under(f"{part}/", tensors) for part in ("weights", "averages", "short", "best")}
     weights, averages, tail, best = ({name: t.float() for name, t in part.items()} for part in parts.values())
@@ -144,6 +166,10 @@ def _checkpoint(folder: Path, index: dict[str, Any]) -> tuple[Checkpoint, dict[s
         short=short,
     )
     return checkpoint, best
+
+
+def _sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def _shards(tensors: dict[str, Tensor], most: int) -> Iterator[dict[str, Tensor]]:

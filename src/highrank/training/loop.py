@@ -18,6 +18,7 @@ from highrank.evaluation.perplexity import perplexity
 from highrank.recipes.recipe import Recipe
 from highrank.training import checkpoint as checkpoints
 from highrank.training.clock import Clock
+from highrank.training.export import refuse_export
 from highrank.training.listener import Listener
 from highrank.training.metrics import Metrics
 from highrank.training.provenance import provenance
@@ -54,7 +55,9 @@ def train(
     `should_stop` is asked between windows; whatever the reason, the run is saved and can be resumed, on a CPU bit for
     bit. `finetune` ends the stage at hand first, as whoever runs the paper's finetuning script does.
     """
-    if not resume:
+    if resume:
+        refuse_export(run.folder)
+    else:
         precision = Precision.name_of(recipe.train.precision, device)
         recipe = replace(recipe, train=replace(recipe.train, precision=precision))
     training = Training(recipe, corpus, run, device, graphs=graphs)
