@@ -184,14 +184,14 @@ def test_a_stage_that_was_only_begun_is_no_finetuning(tmp_path):
 
 
 def test_validation_alone_chooses(tmp_path):
-    """Of runs and of what a report puts first; neither test perplexity, nor another model, nor a study counts."""
+    """Of runs and of what a report puts first; neither test perplexity nor another model counts."""
     first = {"stage": 0, "epochs": 3, "seconds": 590.0, "valid_ppl": 66.0, "test_ppl": 59.0}
     put(tmp_path,
         good=make(valid=64.0, test_ppl=63.0, stages=[]),
         lucky=make(valid=65.0, test_ppl=60.0, stages=[]),
         tuned=make(valid=62.0, test_ppl=61.0, stages=[first], stage=1, seconds=1200.0),
         other=make(valid=40.0, settings=["model.n_components=5"]),
-        study=make(valid=41.0, outcome="max-epochs"),
+        study=make(valid=65.5, test_ppl=60.5, stages=[], outcome="max-epochs"),
         wt2=make("wt2-mos", valid=70.0, dynamic={"settings": {}, "valid_ppl": 50.0, "test_ppl": 49.0}))  # fmt: skip
     entry = numbers(tmp_path, "ptb")["ptb-mos, without finetuning", "valid / test", "test"]
     assert (entry["ours"], entry["record"]) == (63.0, "runs/good.json")
@@ -201,7 +201,12 @@ def test_validation_alone_chooses(tmp_path):
         ("49.00", "WikiText-2, test perplexity, dynamic evaluation",
          "`wt2-mos`, 10 min of one H200; the paper: 40.68"),
     ]  # fmt: skip
-    (tmp_path / "runs" / "tuned.json").unlink()
+    counted = make(valid=61.5, test_ppl=62.0, stages=[], outcome="max-epochs")  # whoever counts epochs has a run too
+    put(tmp_path, counted=counted)
+    entry = numbers(tmp_path, "ptb")["ptb-mos, without finetuning", "valid / test", "test"]
+    assert (entry["ours"], entry["record"]) == (62.0, "runs/counted.json")
+    for name in ("tuned", "counted"):
+        (tmp_path / "runs" / f"{name}.json").unlink()
     what, how = "Penn Treebank, test perplexity", "`ptb-mos`, 10 min of one H200; the paper: 55.97"
     assert _cards(load_records(tmp_path))[0] == ("63.00", what, how)
 

@@ -1,8 +1,7 @@
 """Which record stands for a cell, and what is said of where it comes from.
 
 Among the runs of a recipe's own model on its own text (settings of training may differ, and are named), the one with
-the best validation perplexity. Test perplexity chooses nothing. Runs that `--max-epochs` stopped are studies of
-something else (such as the number of softmaxes) and stand for no cell of the main tables.
+the best validation perplexity. Test perplexity chooses nothing.
 """
 
 from collections.abc import Callable, Iterable
@@ -37,8 +36,7 @@ def of_state(state: str) -> Callable[[Record], Scores | None]:
 
 
 def runs_of(recipe: str, records: Iterable[Record]) -> list[Record]:
-    mine = (record for record in records if record.recipe == recipe and record.same_model)
-    return [record for record in mine if record.data.get("outcome") != "max-epochs"]
+    return [record for record in records if record.recipe == recipe and record.same_model]
 
 
 def best(records: Iterable[Record], score: Callable[[Record], Scores | None]) -> tuple[Record, Scores] | None:
