@@ -143,11 +143,8 @@ def tune_cache(
     on_progress: OnProgress | None = None,
 ) -> Tuned[CacheSettings]:
     """The settings with the least loss on `ids` that the search meets; the model reads the text once."""
-    blocks, lambdas, tokens = (
-        read_once(model, ids, on_progress=on_progress),
-        sorted({*LAMBDAS, start.lamb}),
-        len(ids) - 1,
-    )
+    blocks, tokens = read_once(model, ids, on_progress=on_progress), len(ids) - 1
+    lambdas = sorted({*LAMBDAS, start.lamb})
     points: list[tuple[CacheSettings, float]] = []
     losses: dict[tuple[float, float], float] = {}  # the least at each place, in doublings of window and theta
     seen: set[tuple[int, float]] = set()  # windows, no longer than the text, and thetas

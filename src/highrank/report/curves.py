@@ -140,9 +140,8 @@ def _goes_on(record: Record, other: Record) -> bool:
 def _mark(axis: Any, record: Record, x: list[float], y: list[float], colour: str) -> None:
     epochs = _curve(record)["epoch"]
     places = dict.fromkeys(_averaging_starts(record), "o")
-    places |= {
-        stage["epochs"] + 1: "^" for stage in record.data.get("stages", [])[:-1]
-    }  # there averages start anew too
+    ended = record.data.get("stages", [])[:-1]
+    places |= {stage["epochs"] + 1: "^" for stage in ended}  # where averages start anew, too
     for epoch, marker in places.items():
         if epoch in epochs:
             i = epochs.index(epoch)
