@@ -148,8 +148,10 @@ class Training:
 
     def _next_stage(self) -> None:
         progress = self.progress
-        self.save_best()
-        self.run.load_weights(self.model)
+        if self.unsaved_best is None:
+            self.run.load_weights(self.model)
+        else:
+            copy_weights(self.model, self.unsaved_best, self.run.folder)
         # The next stage may find better weights and take the place of these: what they are worth is told now.
         splits = ("valid", "test")
         results = {f"{name}_ppl": evaluate(self.model, self.corpus.splits[name]).perplexity for name in splits}
@@ -159,14 +161,11 @@ class Training:
         progress.history = []
         self.optimizer.start_averaging()
 
-    def save_best(self) -> None:
-        """Write the best weights to model.safetensors, if they are not there yet."""
-        if self.unsaved_best is not None:
-            about = {"epoch": self.progress.best_epoch, "valid_nll": self.progress.best_valid}
-            self.run.save_model(self.unsaved_best, about)
-            self.unsaved_best = None
-
     # --- checkpoints ------------------------------------------------------------------------------------------------
+
+    def save(self) -> None:
+        checkpoints.save(self.run.folder, self.checkpoint())
+        self.unsaved_best = None
 
     def checkpoint(self) -> Checkpoint:
         names = [name for name, _ in self.model.named_parameters()]
@@ -185,6 +184,7 @@ class Training:
             torch_rng=torch.get_rng_state(),
             cuda_rng=torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
             short=short,
+            best=self.unsaved_best,
         )
 
     def restore(self, saved: Checkpoint) -> None:
