@@ -106,7 +106,8 @@ class Run:
         if not self.metrics_file.exists():
             return []
         try:
-            return [json.loads(line) for line in self.metrics_file.read_text(encoding="utf-8").splitlines()]
+            lines = self.metrics_file.read_text(encoding="utf-8").splitlines(keepends=True)
+            return [json.loads(line) for line in lines if line.endswith("\n")]  # a kill may leave half of one
         except (OSError, ValueError) as error:
             raise UserError(f"{self.metrics_file} is damaged ({error}): restore it or start anew.") from None
 

@@ -31,6 +31,7 @@ from highrank.training import checkpoint as checkpoints
 from highrank.training.checkpoint import Checkpoint, Progress, ShortAverage, stage_result
 from highrank.training.graph import GraphedStep
 from highrank.training.nt_asgd import NTASGD, is_worse
+from highrank.training.part import perplexities
 from highrank.training.run import Run, build_model, copy_weights
 from highrank.training.step import Step
 from highrank.training.two_tailed import TwoTailed
@@ -153,9 +154,7 @@ class Training:
         else:
             copy_weights(self.model, self.unsaved_best, self.run.folder)
         # The next stage may find better weights and take the place of these: what they are worth is told now.
-        splits = ("valid", "test")
-        results = {f"{name}_ppl": evaluate(self.model, self.corpus.splits[name]).perplexity for name in splits}
-        progress.stages.append(stage_result(progress, results))
+        progress.stages.append(stage_result(progress, perplexities(self.model, self.corpus.splits)))
         progress.stage += 1
         progress.stage_epoch = 0
         progress.history = []
