@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from highrank.cli.analyze_options import AnalyzeOptions
-from highrank.cli.options import err, watching_stages
+from highrank.cli.options import remark, watching_stages
 from highrank.errors import UserError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def analyze_hf(name: str, text: Path, precision: str, options: AnalyzeOptions) -
     from highrank.training.provenance import provenance
 
     words = _read(text)
-    err.print(f"{name}: loading")
+    remark(f"{name}: loading")
     _check_model_memory(name, precision, options.device)
     model = load_hf(name, options.device, precision)
     ids = encode(model, words)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import highrank
 from highrank.cli.analyze_options import AnalyzeOptions
-from highrank.cli.options import err, watching_stages
+from highrank.cli.options import remark, watching_stages
 from highrank.errors import UserError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _analyze_run(folder: Path, ids: Any, options: AnalyzeOptions) -> dict[str, A
     from highrank.analysis import analyze, carrying_state
 
     model, words, recipe = highrank.load(folder, options.device)
-    err.print(f"{folder}:")
+    remark(f"{folder}:")
     with watching_stages() as tell:
         result = analyze(
             carrying_state(model.double()),

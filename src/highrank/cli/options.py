@@ -62,6 +62,7 @@ def watching() -> Iterator[Callable[[str], Tell]]:
     A bar with the time left on a terminal; anywhere else a line now and then. A total of None is a single step, whose
     end cannot be foretold: that it goes on is all there is to show.
     """
+    from rich.markup import escape
     from rich.progress import Progress, TimeElapsedColumn
 
     if not err.is_terminal:
@@ -72,7 +73,7 @@ def watching() -> Iterator[Callable[[str], Tell]]:
         def watch(what: str) -> Tell:
             for done_before in bars.task_ids:
                 bars.update(done_before, visible=False)
-            task = bars.add_task(what, total=None)
+            task = bars.add_task(escape(what), total=None)
             return lambda done, total: bars.update(task, completed=done, total=total)
 
         yield watch
@@ -101,13 +102,13 @@ class _Lines:
 
     def __call__(self, done: int, total: int | None) -> None:
         if total is None:
-            err.print(self.what)
+            remark(self.what)
             return
         now = time.perf_counter()
         if 0 < done < total and now - self.said >= LINE_EVERY_SECONDS:
             self.said = now
             left = (now - self.began) * (total - done) / done
-            err.print(f"{self.what}: {done / total:.0%}, about {left:,.0f} s left")
+            remark(f"{self.what}: {done / total:.0%}, about {left:,.0f} s left")
         if done == total:
             self.began = now  # a search starts again with its next point
 
@@ -179,6 +180,11 @@ def print_fitting(table: "Table", left: int) -> None:
 def say(text: str, style: str = "") -> None:
     """Words as they are: a folder's name may hold brackets, and a command to copy is not folded."""
     out.print(text, soft_wrap=True, markup=False, style=style)
+
+
+def remark(text: str) -> None:
+    """`say` on the error stream."""
+    err.print(text, soft_wrap=True, markup=False)
 
 
 def say_written(*files: "Path | tuple[Path, str]", as_json: bool = False) -> None:
