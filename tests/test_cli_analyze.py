@@ -1,15 +1,11 @@
 """`highrank analyze` as a user meets it."""
 
-import io
 import json
 import shutil
 
 import pytest
-from rich.console import Console
 
 from highrank.analysis import memory as memory_module
-from highrank.cli import stages as stages_module
-from highrank.cli.stages import stage_progress
 from test_cli import fails, highrank, settings
 
 
@@ -92,20 +88,6 @@ def test_other_text(place, tmp_path, toy_folder):
     assert "is not the one that other was trained on" in fails("analyze", "other", cwd=tmp_path)
     shutil.rmtree(toy_folder)
     assert "there is no corpus, nor a folder with train.txt" in fails("analyze", "other", cwd=tmp_path)
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-def test_progress_on_a_terminal_and_off_it(terminal, monkeypatch):
-    monkeypatch.setattr(stages_module, "PLAIN_LINE_EVERY_SECONDS", 0.0)
-    file = io.StringIO()
-    with stage_progress(Console(file=file, force_terminal=terminal, width=150)) as tell:
-        for done in (0, 40, 80):
-            tell("reading", done, 80)
-        tell("one large step", 0, None)
-    shown = file.getvalue()
-    assert "reading" in shown
-    assert "one large step" in shown
-    assert terminal or "reading, 50%, about 0 s left" in shown
 
 
 # --- models of transformers -----------------------------------------------------------------------------------------

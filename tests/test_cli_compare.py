@@ -11,6 +11,7 @@ import torch
 
 from highrank.cli.compare import _end
 from highrank.data.corpus import load_corpus
+from highrank.files import write_tensors
 from highrank.recipes import RECIPES
 from highrank.training.run import Run, build_model
 from test_cli import fails, highrank
@@ -27,7 +28,7 @@ def make_run(folder: Path, head: str, corpus: str, seed: int, level: str = "word
     run.create(recipe, text, torch.device("cpu"), None, "test")
     torch.manual_seed(seed)
     built = build_model(recipe, text.vocab_size)
-    run.save_model({name: 5 * p.detach() for name, p in built.named_parameters()}, {})
+    write_tensors(run.model_file, {name: 5 * p for name, p in built.named_parameters()})
 
 
 @pytest.fixture

@@ -89,3 +89,19 @@ def test_what_is_shown_of_a_recipe_can_be_set(name):
     recipe = RECIPES[name]
     shown = [f"{key}={options.plain(value)}" for key, value in flat(recipe.resolved()).items()]
     assert override(recipe, shown) == recipe
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_of_stages(terminal, monkeypatch):
+    file = io.StringIO()
+    monkeypatch.setattr(options, "err", Console(file=file, force_terminal=terminal, width=100))
+    monkeypatch.setattr(options, "LINE_EVERY_SECONDS", 0.0)
+    with options.watching_stages() as tell:
+        for done in (0, 40, 80):
+            tell("runs/[bold] reads", done, 80)  # a folder's name is no markup
+        tell("one large step " * 10, 0, None)
+    if terminal:
+        assert "runs/[bold] reads" in file.getvalue()
+        assert "one large step" in file.getvalue()
+    else:
+        assert file.getvalue() == f"runs/[bold] reads: 50%, about 0 s left\n{'one large step ' * 10}\n"

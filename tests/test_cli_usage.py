@@ -104,8 +104,16 @@ def test_ctrl_c_says_so(moment, tmp_path, monkeypatch):
     assert in_process("quickstart", cwd=tmp_path, check=130).stderr == "highrank: interrupted.\n"
 
 
-def test_ctrl_c_says_so_while_the_command_is_still_being_imported(tmp_path):
-    (tmp_path / "typer.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)")  # found before typer
+@pytest.mark.parametrize("but", ["raise", "raise ImportError", "pass"])  # as extensions make of it
+def test_ctrl_c_says_so_while_the_command_is_still_being_imported(tmp_path, but):
+    lines = (
+        "import os, signal",
+        "try:",
+        "    os.kill(os.getpid(), signal.SIGINT)",
+        "except BaseException:",
+        f"    {but}",
+    )
+    (tmp_path / "typer.py").write_text("\n".join(lines))  # found before typer
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
     module, function = project["project"]["scripts"]["highrank"].split(":")
     for how in (["-m", "highrank"], ["-c", f"from {module} import {function}; {function}()"]):

@@ -20,8 +20,8 @@ def model(head="mos"):
 
 
 @pytest.fixture(autouse=True)
-def _small_windows(monkeypatch):
-    monkeypatch.setattr(module, "WINDOW", 16)
+def _small_steps(monkeypatch):
+    monkeypatch.setattr(module, "TOKENS", 16)
 
 
 @pytest.mark.parametrize("columns", [1, 3, 7])
@@ -32,8 +32,10 @@ def test_losses_are_those_of_the_evaluation(columns):
     assert reading.nll.mean().item() == pytest.approx(evaluate(lm, IDS, columns).nll, rel=1e-12)
 
 
+@pytest.mark.parametrize("states", [1000, 12])  # of all columns together: some windows then have none of their own
 @pytest.mark.parametrize("columns", [1, 3])
-def test_a_step_is_met_again_as_it_was(columns):
+def test_a_step_is_met_again_as_it_was(columns, states, monkeypatch):
+    monkeypatch.setattr(module, "MOST_STATES", states)
     lm = model()
     reading = read(lm, IDS, columns)
     steps = [0, 1, 15, 16, 17, 33, 34, 67, 98, 99, 99]
@@ -53,8 +55,18 @@ def test_state_is_carried_from_the_start():
 
 
 def test_a_long_stream_keeps_few_states(monkeypatch):
-    monkeypatch.setattr(module, "MOST_WINDOWS", 3)
+    monkeypatch.setattr(module, "MOST_STATES", 3)
     assert len(read(model(), IDS).states) == 3
+
+
+@pytest.mark.parametrize("columns", [3, 7])
+def test_many_columns_keep_no_more_states(columns, monkeypatch):
+    lm = model()
+    before = read(lm, IDS, columns)
+    monkeypatch.setattr(module, "MOST_STATES", 14)
+    after = read(lm, IDS, columns)
+    assert before.states.shape[0] * columns > 14 >= after.states.shape[0] * columns > 7
+    assert torch.equal(after.nll, before.nll)
 
 
 def test_a_cached_reading_is_read_once(tmp_path):

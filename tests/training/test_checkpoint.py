@@ -64,6 +64,7 @@ def test_what_is_ours_and_old_goes_and_nothing_else(tmp_path):
         ".other.45.tmp",
         "checkpoint-x.txt",
         "checkpoint-2-1.safetensors",  # as earlier versions named it
+        "checkpoint-best-7.safetensors",  # of an epoch that no checkpoint came to know
     ):
         (tmp_path / name).write_text("")
     save(tmp_path, make(step=4))

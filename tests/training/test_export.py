@@ -175,12 +175,16 @@ def test_a_run_whose_data_folder_is_not_here_looks_where_any_other_would(run, to
     assert asked == [None, tmp_path, tmp_path / "told"]
 
 
+def fail(sentence):
+    raise UserError(sentence)
+
+
 def test_half_an_import_is_no_run(run, tmp_path, monkeypatch):
     """Resuming it would quietly train from scratch."""
     export_run(run, tmp_path / "export", torch.float16, 10**6, averages_only=True)
     copy = Run(tmp_path / "copy")
     with monkeypatch.context() as full:
-        full.setattr(Run, "save_model", lambda *_: (_ for _ in ()).throw(UserError("the disk is full")))
+        full.setattr("highrank.training.checkpoint.write_json", lambda *_: fail("the disk is full"))
         with pytest.raises(UserError, match="the disk is full"):
             import_run(tmp_path / "export", copy)
     assert {path.name for path in tmp_path.iterdir()} == {"toy", "run", "export"}
@@ -191,7 +195,7 @@ def test_half_an_import_is_no_run(run, tmp_path, monkeypatch):
 
 def test_half_an_export_is_none(run, tmp_path, monkeypatch):
     with monkeypatch.context() as full:
-        full.setattr("highrank.training.export.write_text", lambda *_: (_ for _ in ()).throw(UserError("no space")))
+        full.setattr("highrank.training.export.write_text", lambda *_: fail("no space"))
         with pytest.raises(UserError, match="no space"):
             export_run(run, tmp_path / "export", torch.float16, 10**6, averages_only=True)
     assert {path.name for path in tmp_path.iterdir()} == {"toy", "run"}

@@ -214,6 +214,7 @@ def test_finetuning_starts_from_the_best_weights(toy_corpus, tmp_path, monkeypat
     def watched(self):
         original(self)
         seen["weights"] = {k: v.detach().clone() for k, v in self.model.named_parameters()}
+        self.save()
         seen["best"] = highrank.load(self.run.folder).model
 
     monkeypatch.setattr(Training, "_next_stage", watched)

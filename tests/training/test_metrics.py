@@ -6,6 +6,7 @@ import pytest
 
 from highrank.errors import UserError
 from highrank.training.metrics import Metrics
+from highrank.training.run import Run
 
 
 def lines(folder):
@@ -46,6 +47,17 @@ def test_numbers_that_json_has_none_for_are_words(tmp_path):
     metrics.close()
     told = json.loads((tmp_path / "metrics.jsonl").read_text(), parse_constant=lambda word: pytest.fail(word))
     assert told == {"kind": "epoch", "valid_ppl": "inf", "nll": "nan"}
+
+
+def test_half_a_line_is_none(tmp_path):
+    """A kill may leave one; whoever reads the run before it goes on passes it over, and a whole one is never lost."""
+    write(tmp_path, 0, [1, 2])
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"kind": "train", "st')
+    assert [line["step"] for line in Run(tmp_path).metrics()] == [1, 2]
+    (tmp_path / "metrics.jsonl").write_text('{"kind": "train", "st\n')
+    with pytest.raises(UserError, match="is damaged"):
+        Run(tmp_path).metrics()
 
 
 def test_a_folder_that_cannot_be_written(tmp_path):

@@ -42,7 +42,7 @@ def test_the_best_weights_are_those_of_the_first_best_epoch(toy_corpus, tmp_path
         training.model.head.bias.data.fill_(epoch + 1)
         training.end_epoch(valid)
     assert (training.progress.best_valid, training.progress.best_epoch) == (2.0, 4)
-    training.save_best()
+    training.save()
     kept = start(toy_corpus, tmp_path).model
     Run(tmp_path).load_weights(kept)
     assert (kept.head.bias == 4).all()
@@ -50,7 +50,7 @@ def test_the_best_weights_are_those_of_the_first_best_epoch(toy_corpus, tmp_path
     training.end_epoch(2.0)
     assert training.progress.best_epoch == 4  # as good is not better
     before = Run(tmp_path).model_file.stat().st_mtime_ns
-    training.save_best()
+    training.save()
     assert Run(tmp_path).model_file.stat().st_mtime_ns == before  # nothing new to write
 
 

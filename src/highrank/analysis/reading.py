@@ -1,8 +1,9 @@
 """A model's reading of a stream: the loss of every token, and the way back to any step of it.
 
 The first pass goes through the head's exact loss, which builds no distribution, and keeps the recurrent state at the
-start of every window: a few megabytes for a corpus. The second takes up the windows of the steps that turned out to be
-of interest, from the state kept there, so that g is what it was in the first pass without g of every step being kept.
+start of every window: some megabytes for a corpus, in however many columns it is read. The second takes up the windows
+of the steps that turned out to be of interest, from the state kept there, so that g is what it was in the first pass
+without g of every step being kept.
 
 Shapes: S predicted tokens (all of the stream but the first), in B columns of L rows as in `evaluation/perplexity.py`;
 states (windows, B, 2 sum of H_l), the h and c of all layers side by side.
@@ -24,8 +25,8 @@ from highrank.files import read_tensors, write_tensors
 from highrank.models.language_model import LanguageModel
 from highrank.ops.lstm import State
 
-WINDOW = 128  # tokens, of all columns together; a step is at most this far from a kept state
-MOST_WINDOWS = 1000  # of a long stream, whose windows are longer, so that the states stay small
+TOKENS = 128  # read at a time, of all columns together
+MOST_STATES = 1000  # kept, of all columns together: the windows of a long stream or of many columns are longer
 FORMAT = 1  # of a cached reading
 
 
@@ -33,7 +34,7 @@ FORMAT = 1  # of a cached reading
 class Reading:
     nll: Tensor  # (S,) float32 (float64 for a float64 model), on the CPU, as `states` is
     states: Tensor  # (windows, B, 2 sum of H_l)
-    window: int  # rows
+    window: int  # rows; a step is at most this far from a kept state
 
 
 @torch.no_grad()
@@ -49,22 +50,24 @@ def read(
         raise ValueError("a stream of at least two tokens is needed: the first is never predicted")
     words, targets, real = prediction_columns(ids.to(_device(model)), batch_size)
     length, columns = words.shape
-    window = max(1, WINDOW // columns, -(-length // MOST_WINDOWS))
+    step = max(1, TOKENS // columns, -(-length // MOST_STATES))  # rows
     state = model.initial_state(columns)
-    starts = range(0, length, window)
+    starts = range(0, length, step)
+    every = -(-len(starts) * columns // MOST_STATES)  # steps to a window
     # Made once: small results that stay, between large ones that go, would leave the heap in pieces and ever larger.
     packed = _packed(state)
     losses = torch.empty(length, columns, dtype=torch.promote_types(packed.dtype, torch.float32))
-    states = torch.empty(len(starts), *packed.shape, dtype=packed.dtype)
+    states = torch.empty(-(-len(starts) // every), *packed.shape, dtype=packed.dtype)
     for i, start in enumerate(starts):
-        rows = slice(start, start + window)
-        states[i] = _packed(state)
+        rows = slice(start, start + step)
+        if i % every == 0:
+            states[i // every] = _packed(state)
         losses[rows], hidden = model(words[rows], targets[rows], state)
         state = hidden.state
         if on_progress:
-            on_progress(min(start + window, length), length)
+            on_progress(min(start + step, length), length)
     nll = losses.t()[real.t().cpu()]  # column after column is the order of the stream
-    return Reading(nll, states, window)
+    return Reading(nll, states, step * every)
 
 
 @torch.no_grad()

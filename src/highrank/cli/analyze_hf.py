@@ -3,10 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
 from highrank.cli.analyze_options import AnalyzeOptions
-from highrank.cli.stages import stage_progress
+from highrank.cli.options import remark, watching_stages
 from highrank.errors import UserError
 
 if TYPE_CHECKING:
@@ -22,8 +20,7 @@ def analyze_hf(name: str, text: Path, precision: str, options: AnalyzeOptions) -
     from highrank.training.provenance import provenance
 
     words = _read(text)
-    console = Console(stderr=True)
-    console.print(f"{name}: loading", highlight=False)
+    remark(f"{name}: loading")
     _check_model_memory(name, precision, options.device)
     model = load_hf(name, options.device, precision)
     ids = encode(model, words)
@@ -50,21 +47,21 @@ def analyze_hf(name: str, text: Path, precision: str, options: AnalyzeOptions) -
                 "weights_dtype": model.weights_dtype,
                 "precision": precision,
                 "context": model.context,
-                **route(model, ids, options, console),
+                **route(model, ids, options),
             }
         ],
         "provenance": provenance(options.device),
     }
 
 
-def _softmax(model: "HfModel", ids: "torch.Tensor", options: AnalyzeOptions, console: Console) -> dict[str, Any]:
+def _softmax(model: "HfModel", ids: "torch.Tensor", options: AnalyzeOptions) -> dict[str, Any]:
     from highrank.analysis import analyze_softmax
     from highrank.analysis.hf import hidden_blocks
 
     if options.projection is not None:
         raise UserError("--projection is not needed here: a softmax's spectrum is exact at any vocabulary; drop it.")
     _check_softmax_memory(len(ids), model, options)
-    with stage_progress(console) as tell:
+    with watching_stages() as tell:
         found = analyze_softmax(
             hidden_blocks(model, ids), model.weight, model.bias, tokens=len(ids), ids=ids,
             contexts=options.contexts, seed=options.seed, on_progress=tell,
@@ -72,7 +69,7 @@ def _softmax(model: "HfModel", ids: "torch.Tensor", options: AnalyzeOptions, con
     return {"head": "softmax", "rank_bound": found.rank_bound, **found.analysis.to_json(), **_use(found)}
 
 
-def _other(model: "HfModel", ids: "torch.Tensor", options: AnalyzeOptions, console: Console) -> dict[str, Any]:
+def _other(model: "HfModel", ids: "torch.Tensor", options: AnalyzeOptions) -> dict[str, Any]:
     """Its logits are no matrix product (capped, scaled, mixed): the rows themselves are reduced, as for runs."""
     from highrank.analysis.hf import log_prob_blocks
     from highrank.analysis.matrix import analyze_rows
@@ -82,7 +79,7 @@ def _other(model: "HfModel", ids: "torch.Tensor", options: AnalyzeOptions, conso
             f"{model.name} does not end in a plain softmax, and float32 round-off would look like rank: "
             "use --precision float64."
         )
-    with stage_progress(console) as tell:
+    with watching_stages() as tell:
         result = analyze_rows(
             log_prob_blocks(model, ids), ids, projection=options.projection,
             contexts=options.contexts, seed=options.seed, on_progress=tell,

@@ -3,11 +3,9 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
 import highrank
 from highrank.cli.analyze_options import AnalyzeOptions
-from highrank.cli.stages import stage_progress
+from highrank.cli.options import remark, watching_stages
 from highrank.errors import UserError
 
 if TYPE_CHECKING:
@@ -60,9 +58,8 @@ def _analyze_run(folder: Path, ids: Any, options: AnalyzeOptions) -> dict[str, A
     from highrank.analysis import analyze, carrying_state
 
     model, words, recipe = highrank.load(folder, options.device)
-    console = Console(stderr=True)
-    console.print(f"{folder}:", highlight=False)
-    with stage_progress(console) as tell:
+    remark(f"{folder}:")
+    with watching_stages() as tell:
         result = analyze(
             carrying_state(model.double()),
             ids.to(options.device),

@@ -1,6 +1,5 @@
 """`highrank compare`: two runs on the same text, step by step."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,7 +7,17 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from highrank.cli.options import AsJson, DataDir, Device, find_device, out, print_json, say, say_written, watching
+from highrank.cli.options import (
+    AsJson,
+    DataDir,
+    Device,
+    find_device,
+    out,
+    print_json,
+    say,
+    say_written,
+    watching_stages,
+)
 from highrank.errors import UserError
 from highrank.folded import folded
 
@@ -62,14 +71,7 @@ def compare(
         output_folder(output)
     where = find_device(device)
     origin = {"runs": [str(run_a), str(run_b)], "provenance": provenance(where)}
-    with watching() as watch:
-        tellers: dict[str, Callable[[int, int], object]] = {}
-
-        def progress(what: str, done: int, total: int) -> None:
-            if what not in tellers:
-                tellers[what] = watch(what)
-            tellers[what](done, total)
-
+    with watching_stages() as progress:
         comparison = compare_runs(
             run_a, run_b, split=split, n=n, top=top, contains=contains, batch_size=batch_size, data_dir=data_dir,
             device=where, on_progress=progress,

@@ -19,13 +19,12 @@ if TYPE_CHECKING:
     import torch
     from rich.table import Table
 
-    from highrank.training.part import Watch
-
 # Off a terminal nothing needs to fit a screen, unless COLUMNS asks for it; rich would cut tables to 80 columns.
 out = Console(highlight=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160)
 err = Console(highlight=False, stderr=True)  # progress and remarks: standard output is for results
 
 LINE_EVERY_SECONDS = 30.0
+Tell = Callable[[int, int | None], object]  # done, of how many
 
 DataDir = Annotated[
     Path | None,
@@ -57,23 +56,41 @@ def find_device(name: str) -> "torch.device":
 
 
 @contextlib.contextmanager
-def watching() -> "Iterator[Watch]":
+def watching() -> Iterator[Callable[[str], Tell]]:
     """Progress on the error stream: the block's value is called with what starts, and what it gives with (done, total).
 
-    Bars with the time left on a terminal; anywhere else a line now and then.
+    A bar with the time left on a terminal; anywhere else a line now and then. A total of None is a single step, whose
+    end cannot be foretold: that it goes on is all there is to show.
     """
-    from rich.progress import Progress
+    from rich.markup import escape
+    from rich.progress import Progress, TimeElapsedColumn
 
     if not err.is_terminal:
         yield _Lines
         return
-    with Progress(console=err, transient=True) as bars:
+    with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), console=err, transient=True) as bars:
 
-        def watch(what: str) -> Callable[[int, int], object]:
-            task = bars.add_task(what)
+        def watch(what: str) -> Tell:
+            for done_before in bars.task_ids:
+                bars.update(done_before, visible=False)
+            task = bars.add_task(escape(what), total=None)
             return lambda done, total: bars.update(task, completed=done, total=total)
 
         yield watch
+
+
+@contextlib.contextmanager
+def watching_stages() -> Iterator[Callable[[str, int, int | None], None]]:
+    """`watching` for work that names its stages itself: (what, done, total)."""
+    with watching() as watch:
+        tellers: dict[str, Tell] = {}
+
+        def tell(what: str, done: int, total: int | None) -> None:
+            if what not in tellers:
+                tellers[what] = watch(what)
+            tellers[what](done, total)
+
+        yield tell
 
 
 class _Lines:
@@ -83,12 +100,15 @@ class _Lines:
         self.what = what
         self.began = self.said = time.perf_counter()
 
-    def __call__(self, done: int, total: int) -> None:
+    def __call__(self, done: int, total: int | None) -> None:
+        if total is None:
+            remark(self.what)
+            return
         now = time.perf_counter()
         if 0 < done < total and now - self.said >= LINE_EVERY_SECONDS:
             self.said = now
             left = (now - self.began) * (total - done) / done
-            err.print(f"{self.what}: {done / total:.0%}, about {left:,.0f} s left")
+            remark(f"{self.what}: {done / total:.0%}, about {left:,.0f} s left")
         if done == total:
             self.began = now  # a search starts again with its next point
 
@@ -160,6 +180,11 @@ def print_fitting(table: "Table", left: int) -> None:
 def say(text: str, style: str = "") -> None:
     """Words as they are: a folder's name may hold brackets, and a command to copy is not folded."""
     out.print(text, soft_wrap=True, markup=False, style=style)
+
+
+def remark(text: str) -> None:
+    """`say` on the error stream."""
+    err.print(text, soft_wrap=True, markup=False)
 
 
 def say_written(*files: "Path | tuple[Path, str]", as_json: bool = False) -> None:

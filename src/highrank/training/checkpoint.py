@@ -1,11 +1,15 @@
 """Checkpoints from which a run continues where it was, on a CPU bit for bit.
 
-A checkpoint is a safetensors file (weights, averages, hidden states, random generators) and `checkpoint.json`
-(counters, histories, position). The tensors are written first, under a name of their own; then checkpoint.json, which
-names them, is replaced in one step. So at every moment checkpoint.json belongs to a complete file,
-whenever the process dies.
+A checkpoint is a safetensors file (weights, averages, hidden states, random generators), `checkpoint.json` (counters,
+histories, position) and, beside them, the best weights on validation, model.safetensors. Tensors are written first,
+under names of their own; then checkpoint.json, which names them, is replaced in one step; then new best weights take
+model.safetensors' place. So at every moment checkpoint.json belongs to complete files, whenever the process dies: best
+weights that a kill left under their own name are those of the run if checkpoint.json knows of them (`model_file`), and
+nobody's if not.
 """
 
+import json
+import os
 import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,7 +23,8 @@ from highrank.files import read_json, read_tensors, write_json, write_tensors
 from highrank.ops.lstm import State
 
 FORMAT = 1
-OURS = re.compile(r"checkpoint(-\d+)+\.safetensors|\.(checkpoint|model|summary)[-.\w]*\.\d+\.tmp")
+MODEL = "model.safetensors"
+OURS = re.compile(r"checkpoint(-best)?(-\d+)+\.safetensors|\.(checkpoint|model|summary)[-.\w]*\.\d+\.tmp")
 
 
 @dataclass
@@ -77,6 +82,7 @@ class Checkpoint:
     torch_rng: Tensor
     cuda_rng: Tensor | None
     short: ShortAverage | None = None
+    best: dict[str, Tensor] | None = None  # the best weights so far, if the folder does not hold them yet
 
 
 def save(folder: Path, checkpoint: Checkpoint) -> None:
@@ -90,6 +96,10 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
     progress = checkpoint.progress
     name = f"checkpoint-{progress.step}-{progress.epoch}-{progress.stage}.safetensors"  # what changes them, changes it
     write_tensors(folder / name, tensors)
+    if checkpoint.best is not None:
+        about = {"epoch": progress.best_epoch, "valid_nll": progress.best_valid}
+        # One metadata key: safetensors writes several in no fixed order, and equal models shall be equal files.
+        write_tensors(folder / _new_best(progress), checkpoint.best, {"highrank": json.dumps(about)})
     write_json(
         folder / "checkpoint.json",
         {
@@ -102,9 +112,24 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
             "progress": asdict(progress),
         },
     )
+    if (best := model_file(folder)).name != MODEL:
+        os.replace(best, folder / MODEL)
     for old in folder.iterdir():  # earlier checkpoints, and what a kill in the middle of a write left behind
         if old.name != name and OURS.fullmatch(old.name):
             old.unlink(missing_ok=True)
+
+
+def model_file(folder: Path) -> Path:
+    """The best weights of a run: model.safetensors, or what a kill kept from becoming that."""
+    if any(folder.glob("checkpoint-best-*.safetensors")):
+        new = folder / _new_best(load_progress(folder))
+        if new.exists():
+            return new
+    return folder / MODEL
+
+
+def _new_best(progress: Progress) -> str:
+    return f"checkpoint-best-{progress.best_epoch}.safetensors"
 
 
 def load_progress(folder: Path) -> Progress:

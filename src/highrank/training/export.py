@@ -17,7 +17,7 @@ import json
 import math
 import shlex
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -126,8 +126,7 @@ def _import(folder: Path, run: Run) -> Progress:
     epochs = folder / EPOCHS  # earlier versions left the curve behind
     write_text(run.metrics_file, epochs.read_text(encoding="utf-8") if epochs.exists() else "")
     saved.progress.metrics_bytes = run.metrics_file.stat().st_size
-    checkpoints.save(run.folder, saved)
-    run.save_model(best, {"epoch": saved.progress.epoch, "imported": True})
+    checkpoints.save(run.folder, replace(saved, best=best))
     for name in COPIED:
         write_json(run.folder / name, read_json(folder / name, name))
     return saved.progress

@@ -210,8 +210,7 @@ class _Loop:
     def _save(self) -> None:
         training, progress = self.training, self.training.progress
         training.read_totals()
-        training.save_best()
         self.clock.count(progress)
         progress.metrics_bytes = self.metrics.size()
-        checkpoints.save(training.run.folder, training.checkpoint())
+        training.save()
         self.clock.saved()

@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from highrank.evaluation.perplexity import Evaluation, OnProgress
+from highrank.evaluation.perplexity import Evaluation, OnProgress, evaluate
 from highrank.evaluation.tune import Settings
+from highrank.models.language_model import LanguageModel
 from highrank.training.provenance import provenance
 
 SPLITS = ("valid", "test")
@@ -26,6 +27,16 @@ Part = dict[str, Any]
 
 def unwatched(what: str) -> OnProgress:
     return lambda done, total: None
+
+
+def perplexities(
+    model: LanguageModel, splits: dict[str, Tensor], batch_size: int = 1, watch: Watch = unwatched
+) -> dict[str, float]:
+    """What a model comes to without adapting: the scores that every part has, too."""
+    return {
+        score: evaluate(model, splits[split], batch_size, on_progress=watch(split)).perplexity
+        for split, score in zip(SPLITS, SCORES, strict=True)
+    }
 
 
 @dataclass(frozen=True)

@@ -18,14 +18,13 @@ from typing import Any
 import torch
 
 from highrank.data.corpus import Corpus
-from highrank.evaluation.perplexity import evaluate
 from highrank.evaluation.tune import OnPoint
 from highrank.files import write_json
 from highrank.recipes import overrides
 from highrank.training import checkpoint as checkpoints
 from highrank.training.adapted import adapted
 from highrank.training.checkpoint import Progress, stage_result
-from highrank.training.part import SPLITS, Watch, unwatched
+from highrank.training.part import Watch, perplexities, unwatched
 from highrank.training.run import Run, load
 
 CURVE = ("epoch", "seconds", "train_ppl", "valid_ppl")
@@ -38,10 +37,7 @@ def summarize(
     info = run.info()
     progress = checkpoints.load_progress(run.folder)
     model = load(run.folder, device).model
-    results = {
-        f"{split}_ppl": evaluate(model, corpus.splits[split], batch_size, on_progress=watch(split)).perplexity
-        for split in SPLITS
-    }
+    results = perplexities(model, corpus.splits, batch_size, watch)
     epochs = run.epochs(progress.epoch)
     summary = {
         "recipe": info["recipe"]["name"],

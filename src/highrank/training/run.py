@@ -20,9 +20,10 @@ import torch
 
 from highrank.data.corpus import Corpus, load_corpus
 from highrank.errors import UserError
-from highrank.files import new_folder, read_json, read_tensors, write_json, write_tensors
+from highrank.files import new_folder, read_json, read_tensors, write_json
 from highrank.models.language_model import LanguageModel
 from highrank.recipes.recipe import Recipe, from_resolved
+from highrank.training import checkpoint as checkpoints
 from highrank.training.provenance import provenance
 
 
@@ -32,7 +33,7 @@ class Run:
 
     @property
     def model_file(self) -> Path:
-        return self.folder / "model.safetensors"
+        return checkpoints.model_file(self.folder)
 
     @property
     def checkpoint_file(self) -> Path:
@@ -85,15 +86,12 @@ class Run:
             raise UserError(f"{self.folder / 'vocabulary.json'} is not a list of words.")
         return words
 
-    def save_model(self, weights: dict[str, torch.Tensor], about: dict[str, Any]) -> None:
-        # One metadata key: safetensors writes several in no fixed order, and equal models shall be equal files.
-        write_tensors(self.model_file, weights, {"highrank": json.dumps(about)})
-
     def load_weights(self, model: LanguageModel) -> None:
         """Put the best weights into `model`."""
-        if self.checkpoint_file.exists() and not self.model_file.exists():
+        file = self.model_file
+        if self.checkpoint_file.exists() and not file.exists():
             raise UserError(f"{self.folder} has no trained weights yet: let it finish an epoch first.")
-        copy_weights(model, read_tensors(self.model_file, "trained model"), self.model_file)
+        copy_weights(model, read_tensors(file, "trained model"), file)
 
     def summary(self) -> dict[str, Any] | None:
         if not self.summary_file.exists():
@@ -108,7 +106,8 @@ class Run:
         if not self.metrics_file.exists():
             return []
         try:
-            return [json.loads(line) for line in self.metrics_file.read_text(encoding="utf-8").splitlines()]
+            lines = self.metrics_file.read_text(encoding="utf-8").splitlines(keepends=True)
+            return [json.loads(line) for line in lines if line.endswith("\n")]  # a kill may leave half of one
         except (OSError, ValueError) as error:
             raise UserError(f"{self.metrics_file} is damaged ({error}): restore it or start anew.") from None
 

@@ -31,6 +31,7 @@ from highrank.training import checkpoint as checkpoints
 from highrank.training.checkpoint import Checkpoint, Progress, ShortAverage, stage_result
 from highrank.training.graph import GraphedStep
 from highrank.training.nt_asgd import NTASGD, is_worse
+from highrank.training.part import perplexities
 from highrank.training.run import Run, build_model, copy_weights
 from highrank.training.step import Step
 from highrank.training.two_tailed import TwoTailed
@@ -148,25 +149,22 @@ class Training:
 
     def _next_stage(self) -> None:
         progress = self.progress
-        self.save_best()
-        self.run.load_weights(self.model)
+        if self.unsaved_best is None:
+            self.run.load_weights(self.model)
+        else:
+            copy_weights(self.model, self.unsaved_best, self.run.folder)
         # The next stage may find better weights and take the place of these: what they are worth is told now.
-        splits = ("valid", "test")
-        results = {f"{name}_ppl": evaluate(self.model, self.corpus.splits[name]).perplexity for name in splits}
-        progress.stages.append(stage_result(progress, results))
+        progress.stages.append(stage_result(progress, perplexities(self.model, self.corpus.splits)))
         progress.stage += 1
         progress.stage_epoch = 0
         progress.history = []
         self.optimizer.start_averaging()
 
-    def save_best(self) -> None:
-        """Write the best weights to model.safetensors, if they are not there yet."""
-        if self.unsaved_best is not None:
-            about = {"epoch": self.progress.best_epoch, "valid_nll": self.progress.best_valid}
-            self.run.save_model(self.unsaved_best, about)
-            self.unsaved_best = None
-
     # --- checkpoints ------------------------------------------------------------------------------------------------
+
+    def save(self) -> None:
+        checkpoints.save(self.run.folder, self.checkpoint())
+        self.unsaved_best = None
 
     def checkpoint(self) -> Checkpoint:
         names = [name for name, _ in self.model.named_parameters()]
@@ -185,6 +183,7 @@ class Training:
             torch_rng=torch.get_rng_state(),
             cuda_rng=torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
             short=short,
+            best=self.unsaved_best,
         )
 
     def restore(self, saved: Checkpoint) -> None:
