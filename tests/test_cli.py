@@ -251,6 +251,7 @@ def test_cache_evaluation(place, trained):
 
 def test_export_and_import(place, trained):
     done = highrank("export", "run", "--out", "export", "--averages-only", cwd=place)
+    assert "export is an export, not a run" in fails("record", "export", cwd=place)
     assert re.search(r"^Written to export \(\d+ files, \d+\.\d MB\)$", done.stdout, flags=re.M)
     assert "  highrank import export\n" in done.stdout
     done = highrank("import", "export", "--out", "again", cwd=place)

@@ -148,6 +148,8 @@ def test_an_export_is_no_run_to_go_on_with(run, toy_corpus, tmp_path):
         train(LONG, toy_corpus, Run(folder), CPU, resume=True)
     with pytest.raises(UserError, match="is an export, not a run"):
         export_run(Run(folder), tmp_path / "another", torch.float16, 10**6, averages_only=False)
+    with pytest.raises(UserError, match="is an export, not a run"):
+        highrank.load(folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 

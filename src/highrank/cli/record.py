@@ -46,6 +46,7 @@ def record(
         raise UserError("--tune-tokens belongs to --tune: add it.")
     opened = Run(run)
     opened.info()
+    opened.refuse_export()
     output = output or Path("results") / "runs"
     if output.suffix != ".json":
         output = output_folder(output) / f"{run.resolve().name}.json"

@@ -204,7 +204,6 @@ def runs(
     """List the runs in a folder with their recipe, epoch and perplexities."""
     from highrank.evaluation.perplexity import perplexity
     from highrank.training import checkpoint
-    from highrank.training.export import is_export
     from highrank.training.run import Run
 
     if folder.is_file() or (not folder.exists() and folder != Path("runs")):
@@ -212,7 +211,7 @@ def runs(
     rows: list[dict[str, Any]] = []
     for path in sorted(folder.glob("**/run.json")):
         run = Run(path.parent)
-        if is_export(run.folder):
+        if run.is_export:
             continue
         row: dict[str, Any] = {"run": str(run.folder), "recipe": "?", "epoch": None, "best_valid_ppl": None}
         row |= {"valid_ppl": None, "test_ppl": None, "state": ""}

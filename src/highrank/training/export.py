@@ -28,12 +28,11 @@ from highrank.errors import UserError
 from highrank.files import read_json, read_tensors, whole_folder, write_json, write_tensors, write_text
 from highrank.training import checkpoint as checkpoints
 from highrank.training.checkpoint import Checkpoint, Progress
-from highrank.training.run import Run, build_model, copy_weights
+from highrank.training.run import INDEX, Run, build_model, copy_weights
 
 FORMAT = 1
 COPIED = ("run.json", "vocabulary.json")
 EPOCHS = "epochs.jsonl"
-INDEX = "index.json"
 
 
 def export_run(run: Run, folder: Path, dtype: torch.dtype, max_shard_bytes: int, averages_only: bool) -> list[Path]:
@@ -42,20 +41,9 @@ def export_run(run: Run, folder: Path, dtype: torch.dtype, max_shard_bytes: int,
         return [folder / file.name for file in _export(run, made, dtype, max_shard_bytes, averages_only)]
 
 
-def is_export(folder: Path) -> bool:
-    return (folder / INDEX).exists() and not Run(folder).checkpoint_file.exists()
-
-
-def refuse_export(folder: Path) -> None:
-    """An export describes a run, too, but has no checkpoint: what goes on with it would begin from nothing."""
-    if is_export(folder):
-        made = f"'highrank import {shlex.quote(str(folder))}'"
-        raise UserError(f"{folder} is an export, not a run: make one of it with {made}.")
-
-
 def _export(run: Run, folder: Path, dtype: torch.dtype, max_shard_bytes: int, averages_only: bool) -> list[Path]:
     run.info()  # says so where there is no run
-    refuse_export(run.folder)
+    run.refuse_export()
     saved = checkpoints.load(run.folder)
     best = read_tensors(run.model_file, "trained model") if run.model_file.exists() else saved.weights
     if averages_only:

@@ -18,7 +18,6 @@ from highrank.evaluation.perplexity import perplexity
 from highrank.recipes.recipe import Recipe
 from highrank.training import checkpoint as checkpoints
 from highrank.training.clock import Clock
-from highrank.training.export import refuse_export
 from highrank.training.listener import Listener
 from highrank.training.metrics import Metrics
 from highrank.training.provenance import provenance
@@ -56,7 +55,7 @@ def train(
     bit. `finetune` ends the stage at hand first, as whoever runs the paper's finetuning script does.
     """
     if resume:
-        refuse_export(run.folder)
+        run.refuse_export()
     else:
         precision = Precision.name_of(recipe.train.precision, device)
         recipe = replace(recipe, train=replace(recipe.train, precision=precision))

@@ -11,6 +11,7 @@ summary.json         perplexities, once the run has ended or paused
 import contextlib
 import dataclasses
 import json
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,8 @@ from highrank.models.language_model import LanguageModel
 from highrank.recipes.recipe import Recipe, from_resolved
 from highrank.training import checkpoint as checkpoints
 from highrank.training.provenance import provenance
+
+INDEX = "index.json"  # of an export
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,17 @@ class Run:
             raise UserError(f"{self.folder / 'run.json'} does not describe a highrank run.")
         return info
 
+    @property
+    def is_export(self) -> bool:
+        """Whether this is no run but an export of one, which has a run.json, too."""
+        return (self.folder / INDEX).exists() and not self.checkpoint_file.exists()
+
+    def refuse_export(self) -> None:
+        """An export has no checkpoint and no model: what goes on with it would begin from nothing."""
+        if self.is_export:
+            made = f"'highrank import {shlex.quote(str(self.folder))}'"
+            raise UserError(f"{self.folder} is an export, not a run: make one of it with {made}.")
+
     def recipe(self) -> Recipe:
         return from_resolved(self.info()["recipe"], str(self.folder / "run.json"))
 
@@ -88,6 +102,7 @@ class Run:
 
     def load_weights(self, model: LanguageModel) -> None:
         """Put the best weights into `model`."""
+        self.refuse_export()
         file = self.model_file
         if self.checkpoint_file.exists() and not file.exists():
             raise UserError(f"{self.folder} has no trained weights yet: let it finish an epoch first.")
