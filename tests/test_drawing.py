@@ -10,6 +10,12 @@ def test_nothing_touches_the_edge(tmp_path):
     assert axis.yaxis.label.get_window_extent().x0 > 7  # pixels, at 100 an inch; matplotlib leaves 6
 
 
+def test_a_picture_is_as_large_as_it_was_asked_to_be(tmp_path):
+    figure, _ = pyplot().subplots(figsize=(4, 3))
+    (file,) = save_figure(figure, [tmp_path / "a.png"], dpi=50)
+    assert pyplot().imread(file).shape[:2] == (150, 200)
+
+
 def test_a_figure_is_written_in_each_format_and_closed(tmp_path):
     figure, axis = pyplot().subplots()
     axis.plot([1, 2])

@@ -37,6 +37,12 @@ def test_an_empty_line_is_one_eos_and_the_last_line_end_starts_none(tmp_path):
     assert words["test"] == ["b", EOS]
 
 
+def test_nothing_but_a_line_end_ends_a_line(tmp_path):
+    """Python's `splitlines` knows more of them: each would be an <eos> too many."""
+    corpus = read_corpus(write(tmp_path / "c", train="a\u2028b\x0cc\x85d\n"))
+    assert [corpus.words[i] for i in corpus.splits["train"]] == ["a", "b", "c", "d", EOS]
+
+
 def test_the_mark_that_some_editors_put_first_is_no_text(tmp_path):
     folder = write(tmp_path / "c", train=b"\xef\xbb\xbfa b\n", valid="a\n", test="b\n")
     assert read_corpus(folder).words == ["a", "b", EOS]
@@ -229,6 +235,7 @@ def test_window_lengths_follow_the_papers_distribution():
     lengths = np.array([window_length(rng, 70, 40) for _ in range(20_000)])
     assert 0.04 < (lengths < 50).mean() < 0.06  # half-length windows, p = .05
     assert abs(lengths[lengths > 50].mean() - 69.5) < 0.2  # int() cuts half a token off N(70, 5)
+    assert abs(lengths[lengths > 50].std() - 5) < 0.1
     assert lengths.min() >= 5
     assert max(window_length(rng, 10, 2) for _ in range(500)) == 12
 

@@ -1,5 +1,6 @@
 import math
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -42,6 +43,18 @@ def test_independent_of_the_window_length(model, ids, batch_size):
     assert max(results) - min(results) < 1e-12
 
 
+def test_memory_is_bounded_where_nobody_says_how(model):
+    seen = []
+
+    def score(words, targets, state):
+        seen.append(words.numel())
+        return torch.zeros(words.shape), SimpleNamespace(state=state)
+
+    evaluate(model, torch.zeros(9001, dtype=torch.long), 3, score=score)
+    assert max(seen) <= 2000
+    assert sum(seen) == 9000
+
+
 @pytest.mark.parametrize("batch_size", [2, 3, 7, 100, 500])
 def test_columns_predict_every_token_once(ids, batch_size):
     words, targets, real = prediction_columns(ids, batch_size)
@@ -62,6 +75,7 @@ def test_progress_and_another_way_to_score(model, ids):
 
     def twice(words, targets, state):
         nll, hidden = model(words, targets, state)
+        assert not nll.requires_grad  # nothing is kept for a backward pass
         return 2 * nll, hidden
 
     found = evaluate(model, ids, window=40, score=twice, on_progress=lambda *done: told.append(done))

@@ -13,6 +13,23 @@ def test_the_reference_is_ar_plus_tar():
     torch.testing.assert_close(activation_penalty(g[:1], raw[:1], 2.0, 0.5), 2.0 * g[:1].pow(2).mean())
 
 
+def test_either_part_may_be_left_out():
+    g, raw = torch.randn(3, 2, 4), torch.randn(3, 2, 4)
+    ar, tar = g.pow(2).mean(), raw.diff(dim=0).pow(2).mean()
+    torch.testing.assert_close(activation_penalty(g, raw, 2.0, 0.0), 2.0 * ar)
+    torch.testing.assert_close(activation_penalty(g, raw, 0.0, 0.5), 0.5 * tar)
+    assert activation_penalty(g, raw, 0.0, 0.0) == 0
+
+
+def test_half_precision_is_summed_in_float32():
+    """Squares of 300 are beyond float16."""
+    g = torch.full((3, 2, 4), 300.0).half()
+    for alpha, expected in ((2.0, 180_000.0), (0.0, 0.0)):
+        penalty = activation_penalty(g, g, alpha, 0.0)
+        assert penalty.dtype == torch.float32
+        assert penalty == expected
+
+
 @needs_kernels
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_the_kernel_equals_the_reference_in_value_and_gradients(dtype):

@@ -47,6 +47,16 @@ def test_padding_is_exact_in_values_and_gradients(batch):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 
+def test_padding_drops_the_same_recurrent_weights():
+    module = nn.LSTM(5, 7).double()
+    x, h, c = (torch.randn(*s, dtype=torch.float64) for s in ((9, 3, 5), (3, 7), (3, 7)))
+    outputs = []
+    for function in (lstm, partial(padded_lstm, dtype=torch.float64)):
+        torch.manual_seed(1)
+        outputs.append(function(x, (h, c), *weights(module), weight_drop=0.5)[0])
+    torch.testing.assert_close(*outputs, rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize(("inputs", "hidden", "batch"), [(280, 960, 12), (960, 620, 16), (300, 1150, 15)])
 def test_half_precision_on_cuda_is_as_exact_as_torch(inputs, hidden, batch):
@@ -123,6 +133,21 @@ def test_packed_weights_give_the_same_layer_and_gradients_as_padded_ones(monkeyp
         results.append([output, h, c, *[w.grad for w in weights(module)]])
     for ours, expected in zip(*results, strict=True):
         torch.testing.assert_close(ours, expected)
+
+
+@needs_kernels
+def test_packed_weights_are_dropped_at_every_call_anew(monkeypatch):
+    monkeypatch.setattr(padded, "has_kernels", lambda device: True)
+    module = nn.LSTM(5, 7).to(DEVICE)
+    x, h = torch.randn(4, 3, 5, device=DEVICE), torch.randn(3, 7, device=DEVICE)
+    gradients = []
+    for _ in range(2):
+        module.zero_grad()
+        padded_lstm(x, (h, h), *weights(module), 0.5, torch.float16, 8, 8)[0].float().pow(2).sum().backward()
+        gradients.append(module.weight_hh_l0.grad)
+    dropped = [gradient == 0 for gradient in gradients]
+    assert all(0.3 < part.float().mean() < 0.7 for part in dropped)  # of 196; 5.6 standard deviations
+    assert not torch.equal(*dropped)
 
 
 @needs_kernels

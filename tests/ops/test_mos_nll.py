@@ -158,6 +158,15 @@ def test_slab_size_does_not_change_the_result():
             torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-13)
 
 
+def test_context_vectors_of_any_strides():
+    inputs, targets = make(RAGGED)
+    u = torch.linspace(0, 1, RAGGED[0], dtype=torch.float64)
+    turned = inputs[0].transpose(0, 1).contiguous().transpose(0, 1)
+    expected = values_and_grads(chunked.mos_nll, inputs, targets, u)
+    for a, b in zip(values_and_grads(chunked.mos_nll, (turned, *inputs[1:]), targets, u), expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-13)
+
+
 def test_the_slab_is_bounded(monkeypatch):
     """No product in the chunked path is larger than the budget, in forward or in a backward that revisits rows."""
     n, k, d, v = 64, 3, 8, 500
@@ -177,6 +186,13 @@ def test_the_slab_is_bounded(monkeypatch):
     seen.clear()
     values_and_grads(chunked.mos_nll, inputs, targets, torch.linspace(0, 1, n), slab_bytes=1)
     assert max(seen) == k * v * 4  # a token is the least
+
+
+def test_a_slab_is_not_small_beside_large_weights():
+    """W is read once a slab: a quarter of its size is the least, where nobody asks for less."""
+    h, w = torch.empty(1, 15, 1000, device="meta"), torch.empty(400_000, 1000, device="meta")
+    assert chunked.Sizes.of(h, w, None, None).tokens == 400_000 * 1000 // (15 * 400_000 * 4)
+    assert chunked.Sizes.of(h, w, None, 2 * 15 * 400_000 * 4).tokens == 2
 
 
 def test_a_mean_is_not_visited_twice(monkeypatch):

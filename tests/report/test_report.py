@@ -10,6 +10,7 @@ import pytest
 
 from highrank.bench.step import BENCH_ONLY, CASES
 from highrank.errors import UserError
+from highrank.palette import HEADS
 from highrank.recipes import get_recipe, override
 from highrank.report import build, fill, paper, sections
 from highrank.report.choice import of_state, trained_for
@@ -95,6 +96,8 @@ def test_nothing_run_says_so_everywhere(tmp_path):
     assert (
         "| `ptb-mos` | not run | not run | not run | 58.08 / 55.97 | 56.54 / 54.44 | |" in sections(report)["results"]
     )
+    states = [row.label.split(", ")[1] for row in table_of(tmp_path, "ptb").rows]
+    assert list(dict.fromkeys(states)) == ["without finetuning", "finetuned", "+ cache", "+ dynamic evaluation"]
     for number in (3, 4, 12, 14):
         assert any(text.startswith(f"table {number}:") for text in report.untouched())
 
@@ -135,7 +138,13 @@ def test_each_stage_is_a_row_beside_the_paper(tmp_path):
     assert third["about"] == "in 2 pieces, settings tuned on valid"
     assert cells["ptb-softmax, finetuned", "valid / test", "test"]["ours"] is None
     assert "60.7 / 58.8 | not run" in sections(build(tmp_path))["ptb"]  # as its authors print it
-    assert "58.30 / 56.20" in sections(build(tmp_path))["ablation"]  # the ablation is without finetuning
+    ablation = numbers(tmp_path, "ablation")  # without finetuning
+    assert ablation["AWD-LSTM-MoS", "PTB valid / test", "test"]["ours"] == 56.2
+    assert ablation["AWD-LSTM-MoS", "WT2 valid / test", "test"]["ours"] is None
+    assert (
+        "| `ptb-mos` | 56.7 min of one H200, 800 epochs, finetuned | **56.70 / 54.60** | 48.50 / 48.40 "
+        "| 58.08 / 55.97 | 56.54 / 54.44 | [record](results/runs/whole.json) |" in sections(build(tmp_path))["results"]
+    )
 
 
 def test_pieces_and_commit_are_those_of_the_stage(tmp_path):
@@ -181,6 +190,8 @@ def test_a_stage_that_was_only_begun_is_no_finetuning(tmp_path):
     begun["epochs"] = begun["stages"][1]["epochs"] = 4
     put(tmp_path, a=begun)
     assert numbers(tmp_path, "ptb")["ptb-mos, finetuned", "valid / test", "test"]["ours"] == begun["test_ppl"]
+    begun["stages"].append({**begun["stages"][1], "stage": 2})  # a second finetuning takes nothing from the first
+    assert Record("a", begun | {"stage": 2}).finetuned
 
 
 def test_validation_alone_chooses(tmp_path):
@@ -227,6 +238,7 @@ def test_what_is_not_run_names_its_row():
 
 def test_time_is_told_in_minutes_or_hours():
     assert trained_for(Origin("", None, "H200", epochs=125, seconds=546.0)) == "125 epochs, 9.1 min of one H200"
+    assert trained_for(Origin("", None, "H200", epochs=9, seconds=6000.0)) == "9 epochs, 100.0 min of one H200"
     assert (
         trained_for(Origin("", None, "H200", epochs=9, seconds=9000.0, about="x")) == "9 epochs, 2.5 h of one H200; x"
     )
@@ -285,20 +297,23 @@ def test_ten_minutes_are_one_start_from_scratch_stopped_by_the_clock(tmp_path):
         resumed=make(valid=48.0, pieces=[piece(), piece(2)]),
         imported=make(valid=47.0, pieces=[piece(2)]),
         cpu=make(valid=46.0, provenance={"commit": "abc", "machine": "A CPU, 2 threads"}),
-        other=make(valid=45.0, settings=["model.n_components=5"]))  # fmt: skip
+        other=make(valid=45.0, settings=["model.n_components=5"]),
+        longer=make("ptb-mos-plus", seconds=900.0), own=make("wt2-mos-plus"))  # fmt: skip
     cells = numbers(tmp_path, "ten-minutes")
-    assert cells["ptb-mos", "valid / test", "valid"]["ours"] == 60.0
-    assert cells["ptb-mos", "valid / test", "valid"]["paper"] == 58.08
+    entry = cells["ptb-mos", "valid / test", "valid"]
+    assert (entry["ours"], entry["paper"], entry["source"]) == (60.0, 58.08, "table 1")
     assert cells["ptb-mos", "+ dynamic evaluation", "test"]["ours"] == 51.0
     assert cells["wt2-moc", "valid / test", "test"]["ours"] is None
-    assert [row.label for row in table_of(tmp_path, "ten-minutes").rows].count("`ptb-mos`") == 1
+    labels = [row.label for row in table_of(tmp_path, "ten-minutes").rows]
+    assert labels.count("`ptb-mos`") == 1
+    assert ("`ptb-mos-plus`" in labels, "`wt2-mos-plus`" in labels) == (False, True)  # ours alone: where they were run
 
 
 def test_the_table_over_k_compares_equal_epochs(tmp_path):
     same = {k: make(settings=[f"model.n_components={k}"], valid=60 + 9 / k, epochs=60) for k in (1, 5, 15)}
     put(tmp_path, **{f"k{k}": record for k, record in same.items()},
         longer=make(settings=["model.n_components=5"], valid=50.0, epochs=90),
-        again=make(settings=["model.n_components=5"], valid=70.0, epochs=60, seconds=100.0),
+        again=make(settings=["model.n_components=5"], valid=70.0, test_ppl=50.0, epochs=60, seconds=100.0),
         slower=make(settings=["model.n_components=5"], valid=71.0, epochs=60, seconds=900.0),
         text=make("wt2-mos", settings=["model.n_components=20"], valid=50.0, epochs=60),
         tuned=make(settings=["model.n_components=3", "train.lr=15"], valid=50.0, epochs=60),
@@ -307,9 +322,13 @@ def test_the_table_over_k_compares_equal_epochs(tmp_path):
     cells = numbers(tmp_path, "components")
     assert cells["5", "test", None]["ours"] == pytest.approx(59.8)
     assert (cells["5", "test", None]["paper"], cells["5", "test", None]["source"]) == (57.36, "table 7")
+    assert cells["5", "valid", None]["ours"] == pytest.approx(61.8)
     assert cells["3", "test", None]["ours"] is None
     assert "Ours after 60 epochs each" in table_of(tmp_path, "components").about
     assert study(load_records(put(tmp_path / "one", alone=make()))) == {}
+    put(tmp_path / "two", **{f"k{k}-{n}": make(settings=[f"model.n_components={k}"], epochs=n) for k in (1, 5)
+                             for n in (20, 60, 40)})  # fmt: skip
+    assert [r.data["epochs"] for r in study(load_records(tmp_path / "two")).values()] == [60, 60]  # the longest
 
 
 def analysis(split, rank, recipe="ptb-mos", k=15, **changes):
@@ -345,6 +364,10 @@ def test_analyses_fill_their_tables(tmp_path):
     assert rank["MoC", "test", None]["ours"] is None
     over_k = numbers(tmp_path, "components")
     assert over_k["5", "rank", None]["ours"] == 8000
+    assert over_k["5", "rank", None]["about"] == (
+        "20,000 tokens of test, through 8,000 random columns: a lower bound, divergence ± 0.010"
+    )
+    assert over_k["5", "effective rank", None]["ours"] == 50.0
     assert over_k["15", "rank", None]["record"] == "analysis/a.json"  # of the test set
     assert "≥ 8,000" in sections(build(tmp_path))["components"]  # projected: a lower bound
     (tmp_path / "analysis" / "a.json").unlink()
@@ -355,10 +378,40 @@ def test_analyses_fill_their_tables(tmp_path):
     (tmp_path / "analysis" / "a.json").write_text(json.dumps(found["a"]))
     kld = numbers(tmp_path, "kld")
     assert (kld["MoS", "test", None]["ours"], kld["MoS", "test", None]["source"]) == (5.2, "table 11")
+    assert kld["MoS", "test", None]["error"] == 0.01
+    assert [kld["MoS", split, None]["paper"] for split in ("valid", "test")] == [*paper.KLD["ptb-mos"]]
     assert kld["Softmax", "test", None]["ours"] is None
     (tmp_path / "analysis" / "f.json").write_text('{"kind": "analysis", "models": []}')
     with pytest.raises(UserError, match=r"f\.json is not an analysis"):
         build(tmp_path)
+
+
+def write_analyses(results, **analyses):
+    (results / "analysis").mkdir()
+    for name, data in analyses.items():
+        (results / "analysis" / f"{name}.json").write_text(json.dumps(data))
+
+
+def test_the_rank_over_k_is_of_the_models_that_are_compared(tmp_path):
+    """Even where a model that was trained for longer was analysed too."""
+    put(tmp_path, **{f"k{k}": make(settings=[f"model.n_components={k}"], epochs=60) for k in (5, 15)})
+    write_analyses(tmp_path, a=analysis("test", 60, epochs=60), b=analysis("test", 90, epochs=90),
+                   c=analysis("test", 70, "wt2-mos", epochs=60))  # fmt: skip
+    assert numbers(tmp_path, "components")["15", "rank", None]["ours"] == 60
+
+
+def test_the_best_model_with_the_recipes_own_k_stands_for_a_head(tmp_path):
+    """In the tables of rank and divergence, and in the figure of singular values."""
+    write_analyses(tmp_path, a=analysis("test", 8000, epochs=9), b=analysis("test", 7000, epochs=3),
+                   c=analysis("test", 9000, epochs=99, k=5),
+                   d=analysis("test", 400, "ptb-softmax", 1, projected=500))  # fmt: skip
+    for table in ("rank", "kld"):
+        assert numbers(tmp_path, table)["MoS", "test", None]["record"] == "analysis/a.json"
+    _, figure = figures([], load_analyses(tmp_path))["spectrum"]
+    (axis,) = figure.axes
+    told = {line.get_label(): line.get_color() for line in axis.lines}
+    assert told == {"ptb-mos: rank 8,000": HEADS["mos"], "ptb-softmax: rank at least 400": HEADS["softmax"]}
+    close(figure)
 
 
 @pytest.mark.parametrize(
@@ -388,11 +441,15 @@ def test_slowdowns_come_from_the_benchmark(tmp_path):
     missing = table_of(tmp_path, "time").missing()
     assert ("MoS-5: PTB/bs" in missing, "MoS-5: PTB/best-1" in missing) == (True, False)
     assert "| `ptb-mos` | 12 x 70 | 3.00 | 280 | 0.75x | 1.9x |" in sections(build(tmp_path))["cost"]
+    assert "| 1.9x | [**0.75x**](results/benchmarks/step_h200.csv) |" in sections(build(tmp_path))["time"]
     good = 'ptb-mos,,"mixed, graphs",12,70,15,3.0,280,0.75,PTB/bs,abc,NVIDIA H200\n'
+    csv.write_text(HEAD + good.replace("3.0", "3e-05"))  # as Python writes what is small
+    assert "| `ptb-mos` | 12 x 70 | 0.00 | 280 |" in sections(build(tmp_path))["cost"]
     for text, problem in (
         ("a,b\n1,2\n", "it has no column recipe"),
         (HEAD.replace("bptt", "x") + good, "it has no column bptt"),
         (HEAD + good + good.replace("3.0", "fast"), 'median_ms of row 2 is "fast", not a number'),
+        (HEAD + good.replace("0.75", "slow"), 'slowdown of row 1 is "slow", not a number'),
         (HEAD + good.replace(",15,", ",,"), 'K of row 1 is "", not a number'),
         (HEAD + "ptb-mos,,plain,12,70,15,3.0\n", 'tokens_per_second of row 1 is "", not a number'),
     ):
@@ -449,6 +506,30 @@ def test_figures_show_what_the_records_say(tmp_path):
     assert ours == [[1.0, 5.0], [79.0, 83.0]]
     assert lines("components", 1)[1] == [[15.0], [9970.0]]
     assert lines("spectrum", 0) == [[[1.0, 2.0, 9.0], [1.0, 0.5, 0.05]]]
+    for _, figure in made.values():
+        close(figure)
+
+
+def test_runs_are_told_apart_and_the_papers_line_is_in_sight(tmp_path):
+    """Heads by colour, runs of one head by dashes; what differs from the recipe is named."""
+    put(tmp_path, a=make("ptb-mos"), b=make("ptb-mos", settings=["train.lr=15"]), c=make("ptb-softmax"))
+    ((_, figure),) = figures(load_records(tmp_path), []).values()
+    for axis in figure.axes:
+        curves = [line for line in axis.lines if "min" in line.get_label()]
+        assert {line.get_label(): (line.get_color(), line.get_linestyle()) for line in curves} == {
+            "ptb-softmax, 10 min": (HEADS["softmax"], "-"),
+            "ptb-mos, 10 min": (HEADS["mos"], "-"),
+            "ptb-mos, lr=15.0, 10 min": (HEADS["mos"], "--"),
+        }
+        low, high = axis.get_ylim()
+        assert low < 58.08 < 70.123 < high
+    close(figure)
+
+
+def test_a_study_over_k_alone_still_shows_how_the_recipe_learned(tmp_path):
+    put(tmp_path, **{f"k{k}": make(settings=[f"model.n_components={k}"], epochs=60) for k in (5, 15)})
+    made = figures(load_records(tmp_path), [])
+    assert list(made) == ["curves-ptb", "components"]
     for _, figure in made.values():
         close(figure)
 

@@ -34,8 +34,8 @@ def test_plain_sgd_equals_torch():
     torch_sgd = torch.optim.SGD([q], lr=0.5, weight_decay=0.1)
     for i in range(5):
         p.grad = torch.full_like(p, i - 2.0)
-        q.grad = p.grad.clone()
-        step(optimizer, 0.5)
+        q.grad = p.grad / 4
+        step(optimizer, 0.5, scale=0.25)  # of the gradient, not of the weight decay
         torch_sgd.step()
     torch.testing.assert_close(p, q)
 

@@ -11,6 +11,7 @@ from highrank.evaluation.cache import cache_evaluate
 from highrank.evaluation.dynamic import dynamic_evaluate, gradient_statistics
 from highrank.evaluation.perplexity import evaluate
 from highrank.recipes.recipe import CacheSettings, DynamicSettings
+from highrank.training import checkpoint as checkpoints
 from highrank.training.checkpoint import Progress
 from highrank.training.export import export_run, import_run
 from highrank.training.loop import train
@@ -83,7 +84,9 @@ def test_a_record_holds_what_needs_the_weights(staged, tmp_path, monkeypatch):
     monkeypatch.setattr("highrank.training.adapted.dynamic_settings", lambda corpus: settings)
     monkeypatch.setattr("highrank.evaluation.tune.FACTORS", (2.0,))
     monkeypatch.setattr("highrank.evaluation.tune.KNOBS", ("lamb",))
-    made = record(run, corpus, CPU, dynamic=True, cache=True, tune=True, tune_tokens=100)
+    said = []
+    asked = {"dynamic": True, "cache": True, "tune": True, "tune_tokens": 100}
+    made = record(run, corpus, CPU, **asked, on_point=lambda *point: said.append(point))
     model = highrank.load(run.folder).model
     statistics = gradient_statistics(model, corpus.splits["train"], settings)
     for split in ("valid", "test"):
@@ -92,8 +95,11 @@ def test_a_record_holds_what_needs_the_weights(staged, tmp_path, monkeypatch):
         assert made["dynamic"][f"{split}_ppl"] == pytest.approx(
             dynamic_evaluate(model, ids, statistics, settings).perplexity
         )
-        assert made["cache"][f"{split}_ppl"] != made[f"{split}_ppl"]
+        for part in ("cache", "cache_tuned"):
+            how = CacheSettings(**made[part]["settings"])
+            assert made[part][f"{split}_ppl"] == pytest.approx(cache_evaluate(model, ids, how).perplexity)
     assert made["dynamic"]["settings"]["lr"] == 0.01
+    assert len(said) == len(made["dynamic_tuned"]["tuning"]["tried"]) > 1
     for how in ("dynamic", "cache"):
         assert made[f"{how}_tuned"]["settings"] == made[f"{how}_tuned"]["tuning"]["best"]
         assert made[f"{how}_tuned"]["tuning"]["tokens"] == 100
@@ -283,6 +289,10 @@ def test_a_summary_of_an_earlier_state_is_not_believed(staged, tmp_path, toy_cor
     assert record(run, toy_corpus, CPU) == first
     train(TOY, toy_corpus, run, CPU, resume=True, max_epochs=3)
     assert record(run, toy_corpus, CPU)["epochs"] == 3
+    asked = iter([False, True])  # in the middle of an epoch
+    assert train(TOY, toy_corpus, run, CPU, resume=True, should_stop=lambda: next(asked)) == "interrupted"
+    made = record(run, toy_corpus, CPU)
+    assert (made["epochs"], made["updates"]) == (3, checkpoints.load_progress(run.folder).step)
 
 
 def test_a_record_is_of_one_stream_and_of_what_the_checkpoint_knows(toy_corpus, tmp_path):
@@ -295,11 +305,16 @@ def test_a_record_is_of_one_stream_and_of_what_the_checkpoint_knows(toy_corpus, 
     told = epochs(run)
     with run.metrics_file.open("a") as file:  # as a run that was killed leaves it
         file.write(json.dumps({**told[-1], "epoch": 3}) + "\n")
+    saved = checkpoints.load(run.folder)
+    saved.progress.skipped, saved.progress.best_epoch = 3, 1
+    checkpoints.save(run.folder, saved)
     made = record(run, toy_corpus, CPU)
+    assert (made["skipped"], made["best_epoch"]) == (3, 1)
     assert made["eval_batch_size"] == 1
     assert made["test_ppl"] == pytest.approx(evaluate(model, toy_corpus.splits["test"]).perplexity)
     assert made["curve"]["epoch"] == [1, 2]
-    assert made["curve"]["valid_ppl"] == [round(line["valid_ppl"], 4) for line in told]
+    for key in ("seconds", "train_ppl", "valid_ppl"):
+        assert made["curve"][key] == [round(line[key], 4) for line in told]
 
 
 def test_the_outcome_is_that_of_the_last_piece():
