@@ -93,15 +93,15 @@ def test_what_is_shown_of_a_recipe_can_be_set(name):
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_progress_of_stages(terminal, monkeypatch):
-    file = io.StringIO()
+    file, long = io.StringIO(), " ".join(["one large step"] * 10)
     monkeypatch.setattr(options, "err", Console(file=file, force_terminal=terminal, width=100))
     monkeypatch.setattr(options, "LINE_EVERY_SECONDS", 0.0)
     with options.watching_stages() as tell:
         for done in (0, 40, 80):
             tell("runs/[bold] reads", done, 80)  # a folder's name is no markup
-        tell("one large step " * 10, 0, None)
+        tell(long, 0, None)
     if terminal:
         assert "runs/[bold] reads" in file.getvalue()
         assert "one large step" in file.getvalue()
     else:
-        assert file.getvalue() == f"runs/[bold] reads: 50%, about 0 s left\n{'one large step ' * 10}\n"
+        assert file.getvalue() == f"runs/[bold] reads: 50%, about 0 s left\n{long}\n"
