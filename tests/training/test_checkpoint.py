@@ -1,12 +1,14 @@
 """A checkpoint on disk: everything comes back as it was, and nothing is left behind."""
 
 import json
+import math
 
 import pytest
 import torch
 
 from highrank.errors import UserError
-from highrank.training.checkpoint import Checkpoint, Progress, ShortAverage, load, load_progress, save
+from highrank.training.checkpoint import Checkpoint, ShortAverage, load, load_progress, save
+from highrank.training.standing import Progress
 
 
 def make(step=3, averages=True, micro_batches=12):
@@ -80,6 +82,14 @@ def test_what_is_ours_and_old_goes_and_nothing_else(tmp_path):
         ({"format": 2}, "is not a checkpoint that this version of highrank wrote"),
         ({"progress": {"unknown": 1}}, "is damaged"),
         ({"averaging": None, "n_averaged": None, "tensors": 3}, "is damaged"),
+        ({"n_averaged": "many"}, r"is damaged \(its n_averaged is not a whole number of at least 0\)"),
+        ({"window_rng": 3}, r"is damaged \(its window_rng is not an object\)"),
+        ({"progress": 3}, r"is damaged \(its progress is not an object\)"),
+        ({"progress": {"epoch": "six"}}, r"is damaged \(its progress\.epoch is not a whole number of at least 0\)"),
+        ({"progress": {"epoch": None}}, r"progress\.epoch is not a whole number"),
+        ({"progress": {"best_valid": "low"}}, r"progress\.best_valid is not a number or null"),
+        ({"progress": {"history": [1.0, "two"]}}, r"progress\.history\[1\] is not a number"),
+        ({"progress": {"pieces": [{}]}}, r"progress\.pieces\[0\] lacks epoch"),
     ],
 )
 def test_a_foreign_checkpoint_is_told(tmp_path, change, sentence):
@@ -88,3 +98,24 @@ def test_a_foreign_checkpoint_is_told(tmp_path, change, sentence):
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(UserError, match=sentence):
         load(tmp_path)
+    if "progress" in change:
+        with pytest.raises(UserError, match=sentence):
+            load_progress(tmp_path)
+
+
+def test_what_went_wrong_in_training_is_no_damage(tmp_path):
+    saved = make()
+    saved.progress.history, saved.progress.loss_sum = [math.inf, math.nan], math.nan
+    saved.progress.best_valid = None
+    save(tmp_path, saved)
+    assert load(tmp_path).progress.history[0] == math.inf
+    assert load_progress(tmp_path).best_valid is None
+
+
+def test_earlier_versions_told_less(tmp_path):
+    save(tmp_path, make())
+    path = tmp_path / "checkpoint.json"
+    data = json.loads(path.read_text())
+    del data["progress"]["pieces"], data["progress"]["offsets"], data["short"]
+    path.write_text(json.dumps(data))
+    assert (load(tmp_path).progress.pieces, load(tmp_path).short) == ([], None)

@@ -3,8 +3,8 @@
 import pytest
 
 from highrank.training import clock as module
-from highrank.training.checkpoint import Progress
 from highrank.training.clock import METRICS_EVERY_SECONDS, Clock
+from highrank.training.standing import Progress
 
 
 @pytest.fixture

@@ -161,6 +161,24 @@ def test_mistakes(run, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"progress": {"epoch": "six"}}, r"its progress\.epoch is not a whole number"),
+        ({"averages_only": "yes"}, "its averages_only is not true or false"),
+        ({"tensors": ["weights"]}, "its tensors is not an object"),
+        ({"progress": {"step": 1, "what": 2}}, "its progress holds what, which this version of highrank does not know"),
+    ],
+)
+def test_an_index_that_was_changed_is_told_before_anything_is_made_of_it(run, tmp_path, change, said):
+    export_run(run, tmp_path / "export", torch.float16, 10**6, averages_only=False)
+    index = tmp_path / "export" / "index.json"
+    index.write_text(json.dumps(json.loads(index.read_text()) | change))
+    with pytest.raises(UserError, match=rf"is damaged or incomplete \(.*{said}.*\): copy it again"):
+        import_run(tmp_path / "export", Run(tmp_path / "new"))
+    assert not (tmp_path / "new").exists()
+
+
 def test_an_export_is_no_run_to_go_on_with(run, toy_corpus, tmp_path):
     """It has all that a run has but a checkpoint: training in it would begin from nothing, without a word."""
     folder = tmp_path / "export"

@@ -12,11 +12,11 @@ from highrank.evaluation.dynamic import dynamic_evaluate, gradient_statistics
 from highrank.evaluation.perplexity import evaluate
 from highrank.recipes.recipe import CacheSettings, DynamicSettings
 from highrank.training import checkpoint as checkpoints
-from highrank.training.checkpoint import Progress
 from highrank.training.export import export_run, import_run
 from highrank.training.loop import train
 from highrank.training.record import _outcome, record, record_of, summarize
 from highrank.training.run import Run
+from highrank.training.standing import Progress
 
 STAGED = changed(LEARNER, nonmono=1, max_epochs=4, finetunes=2, finetune_max_epochs=3)
 

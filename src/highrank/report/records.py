@@ -10,7 +10,8 @@ from typing import Any
 from highrank.errors import UserError
 from highrank.files import read_json
 from highrank.recipes import RECIPES, overrides
-from highrank.report.shape import ANALYSIS, RUN, wrong
+from highrank.report.shape import ANALYSIS, RUN
+from highrank.shape import wrong
 
 # The columns that are read of a benchmark's CSV, and how those that are numbers are written.
 LOSS = ("size", "N", "K", "D", "V", "dtype", "implementation", "status", "median_ms", "graph_ms", "extra_mib",

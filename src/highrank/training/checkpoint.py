@@ -11,7 +11,7 @@ nobody's if not.
 import json
 import os
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,45 +21,19 @@ from torch import Tensor
 from highrank.errors import UserError
 from highrank.files import read_json, read_tensors, write_json, write_tensors
 from highrank.ops.lstm import State
+from highrank.shape import TEXT, WHOLE, YES_OR_NO, wrong
+from highrank.training.standing import Progress, progress_of
 
 FORMAT = 1
+SHAPE = {  # what checkpoint.json and an export's index have in common
+    "averaging": YES_OR_NO,
+    "n_averaged": WHOLE,
+    "short?": {"n_averaged": WHOLE, "won": YES_OR_NO, "fresh": YES_OR_NO},
+    "window_rng": {},
+    "progress": {},
+}
 MODEL = "model.safetensors"
 OURS = re.compile(r"checkpoint(-best)?(-\d+)+\.safetensors|\.(checkpoint|model|summary)[-.\w]*\.\d+\.tmp")
-
-
-@dataclass
-class Progress:
-    """Where training stands, apart from tensors."""
-
-    stage: int = 0  # 0: training; 1, 2, ...: finetuning
-    stage_epoch: int = 0  # finished epochs of the stage
-    epoch: int = 0  # finished epochs in all
-    row: int = 0  # rows of the columns that this epoch has used
-    offsets: list[int] = field(default_factory=list)  # where this epoch's columns start (train.partial_shuffle)
-    step: int = 0  # updates in all
-    loss_sum: float = 0.0  # of this epoch, in nats
-    loss_tokens: int = 0
-    skipped: int = 0  # updates left out because loss or gradient was not finite
-    skipped_in_a_row: int = 0
-    history: list[float] = field(default_factory=list)  # validation losses for the non-monotone rule in force
-    best_valid: float | None = None  # in nats
-    best_epoch: int = 0
-    seconds: float = 0.0  # of training and validation so far
-    finished: bool = False
-    metrics_bytes: int = 0  # how much of metrics.jsonl belongs to this checkpoint
-    stages: list[dict[str, Any]] = field(default_factory=list)  # what the stages that are over came to
-    pieces: list[dict[str, Any]] = field(default_factory=list)  # one a start: where, when, from which epoch on
-
-
-def stage_result(progress: Progress, results: dict[str, float]) -> dict[str, Any]:
-    """A stage of a record: the best weights when it ended (or so far), and what they had cost in all."""
-    return {
-        "stage": progress.stage,
-        "epochs": progress.epoch,
-        "best_epoch": progress.best_epoch,
-        "seconds": progress.seconds,
-        **results,
-    }
 
 
 class ShortAverage(NamedTuple):
@@ -134,15 +108,19 @@ def _new_best(progress: Progress) -> str:
 
 def load_progress(folder: Path) -> Progress:
     """Where a run stands, without reading its tensors."""
-    return _progress(_read(folder), folder)
+    data = _read(folder)
+    try:
+        return progress_of(data["progress"])
+    except (TypeError, ValueError) as error:
+        raise damaged(folder, error) from None
 
 
 def load(folder: Path) -> Checkpoint:
     data = _read(folder)
+    tensors = read_tensors(folder / data["tensors"], "checkpoint file")
     try:
-        tensors = read_tensors(folder / data["tensors"], "checkpoint file")
         return Checkpoint(
-            progress=_progress(data, folder),
+            progress=progress_of(data["progress"]),
             weights=under("weights/", tensors),
             averages=under("averages/", tensors) if data["averaging"] else None,
             n_averaged=data["n_averaged"],
@@ -161,17 +139,12 @@ def _read(folder: Path) -> dict[str, Any]:
     data = read_json(path, "checkpoint")
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise UserError(f"{path} is not a checkpoint that this version of highrank wrote.")
+    if said := wrong(data, SHAPE | {"tensors": TEXT}):
+        raise damaged(folder, said)
     return data
 
 
-def _progress(data: dict[str, Any], folder: Path) -> Progress:
-    try:
-        return Progress(**data["progress"])
-    except (KeyError, TypeError) as error:
-        raise damaged(folder, error) from None
-
-
-def damaged(folder: Path, error: Exception) -> UserError:
+def damaged(folder: Path, error: Exception | str) -> UserError:
     return UserError(f"the checkpoint in {folder} is damaged ({error}); restore it or start anew.")
 
 

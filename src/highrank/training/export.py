@@ -26,11 +26,14 @@ from torch import Tensor
 
 from highrank.errors import UserError
 from highrank.files import read_json, read_tensors, whole_folder, write_json, write_tensors, write_text
+from highrank.shape import TEXT, YES_OR_NO, wrong
 from highrank.training import checkpoint as checkpoints
-from highrank.training.checkpoint import Checkpoint, Progress
+from highrank.training.checkpoint import Checkpoint
 from highrank.training.run import INDEX, Run, build_model, copy_weights
+from highrank.training.standing import Progress, progress_of
 
 FORMAT = 1
+SHAPE = checkpoints.SHAPE | {"averages_only": YES_OR_NO, "dtype": TEXT, "tensors": {}, "sha256?": {}}
 COPIED = ("run.json", "vocabulary.json")
 EPOCHS = "epochs.jsonl"
 
@@ -104,6 +107,8 @@ def _import(folder: Path, run: Run) -> Progress:
     if not isinstance(index, dict) or index.get("format") != FORMAT:
         raise UserError(f"{folder / INDEX} is not an export that this version of highrank wrote.")
     try:
+        if said := wrong(index, SHAPE):
+            raise ValueError(said)
         saved, best = _checkpoint(folder, index)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise UserError(f"the export in {folder} is damaged or incomplete ({error}): copy it again.") from None
@@ -132,7 +137,7 @@ def _checkpoint(folder: Path, index: dict[str, Any]) -> tuple[Checkpoint, dict[s
     weights, averages, tail, best = ({name: t.float() for name, t in part.items()} for part in parts.values())
     short = checkpoints.short_average(tail, index.get("short"))  # earlier versions had none
     best = best or (weights if short and not short.won else averages) or weights
-    progress = Progress(**index["progress"])
+    progress = progress_of(index["progress"])
     if progress.pieces:
         progress.pieces[-1]["exported"] = {key: index[key] for key in ("dtype", "averages_only")}
     if index["averages_only"]:

@@ -23,9 +23,9 @@ from highrank.files import write_json
 from highrank.recipes import overrides
 from highrank.training import checkpoint as checkpoints
 from highrank.training.adapted import adapted
-from highrank.training.checkpoint import Progress, stage_result
 from highrank.training.part import Watch, perplexities, unwatched
 from highrank.training.run import Run, load
+from highrank.training.standing import Progress, stage_result
 
 CURVE = ("epoch", "seconds", "train_ppl", "valid_ppl")
 
