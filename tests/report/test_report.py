@@ -123,7 +123,8 @@ def test_each_stage_is_a_row_beside_the_paper(tmp_path):
     stages = [{"stage": 0, "epochs": 600, "seconds": 2500.0, "valid_ppl": 58.3, "test_ppl": 56.2},
               {"stage": 1, "epochs": 800, "seconds": 3400.0, "valid_ppl": 56.7, "test_ppl": 54.6}]  # fmt: skip
     dynamic = {"settings": {}, "valid_ppl": 48.9, "test_ppl": 48.2, "seconds": 70.0}
-    tuned = {**dynamic, "valid_ppl": 48.5, "test_ppl": 48.4, "tuning": {}}
+    elsewhere = {"commit": "xyz", "machine": "NVIDIA A100"}
+    tuned = {**dynamic, "valid_ppl": 48.5, "test_ppl": 48.4, "tuning": {}, "provenance": elsewhere}
     whole = make(stage=1, stages=stages, epochs=800, seconds=3400.0, valid_ppl=56.7, test_ppl=54.6, outcome="finished",
                  dynamic=dynamic, dynamic_tuned=tuned, pieces=[piece(), piece(400, "def")])  # fmt: skip
     put(tmp_path, whole=whole, short=make())
@@ -136,6 +137,8 @@ def test_each_stage_is_a_row_beside_the_paper(tmp_path):
     third = cells["ptb-mos, + dynamic evaluation", "valid / test", "test"]  # chosen on valid, not on test
     assert (third["paper"], third["ours"], third["seconds"]) == (47.69, 48.4, 3400.0)
     assert third["about"] == "in 2 pieces, settings tuned on valid"
+    assert third["adapted"] == {"commit": "xyz", "machine": "A100", "seconds": 70.0, "settings": {}}
+    assert first["adapted"] is second["adapted"] is None
     assert cells["ptb-softmax, finetuned", "valid / test", "test"]["ours"] is None
     assert "60.7 / 58.8 | not run" in sections(build(tmp_path))["ptb"]  # as its authors print it
     ablation = numbers(tmp_path, "ablation")  # without finetuning
@@ -369,6 +372,10 @@ def test_analyses_fill_their_tables(tmp_path):
     )
     assert over_k["5", "effective rank", None]["ours"] == 50.0
     assert over_k["15", "rank", None]["record"] == "analysis/a.json"  # of the test set
+    (tmp_path / "analysis" / "again.json").write_text(json.dumps(found["a"]))  # as good: every table takes the first
+    assert numbers(tmp_path, "components")["15", "rank", None]["record"] == "analysis/a.json"
+    assert numbers(tmp_path, "rank")["MoS", "test", None]["record"] == "analysis/a.json"
+    (tmp_path / "analysis" / "again.json").unlink()
     assert "≥ 8,000" in sections(build(tmp_path))["components"]  # projected: a lower bound
     (tmp_path / "analysis" / "a.json").unlink()
     (tmp_path / "analysis" / "0.json").unlink()
@@ -641,6 +648,7 @@ def test_nonsense_in_a_record_is_named(tmp_path, key, wanted):
         (lambda r: r["curve"]["seconds"].__setitem__(1, {}), "its curve.seconds[1] is not a number of at least 0"),
         (lambda r: r["curve"]["valid_ppl"].__setitem__(0, None), "its curve.valid_ppl[0] is not a number"),
         (lambda r: r.update(dynamic={"valid_ppl": "good"}), "its dynamic.valid_ppl is not a number of at least 1"),
+        (lambda r: r.update(cache={"provenance": {"commit": 3}}), "its cache.provenance.commit is not text"),
         (lambda r: r["settings"].update(name={}), "its settings.name is not text"),
         (lambda r: r["settings"]["model"].clear(), "its settings.model lacks n_components"),
         (lambda r: r["provenance"].pop("machine"), "its provenance lacks machine"),

@@ -20,7 +20,7 @@ OnProgress = Callable[[int, int], object]  # done, of how many
 
 
 def perplexity(nats: float) -> float:
-    """exp of a mean loss; infinite rather than an OverflowError."""
+    """exp of a mean loss; infinite rather than an OverflowError, and where the loss is not a number."""
     return math.exp(nats) if nats < 700 else math.inf
 
 

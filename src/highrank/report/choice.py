@@ -63,7 +63,20 @@ def origin(record: Record, scores: Scores) -> Origin:
         epochs=trained["epochs"],
         seconds=trained["seconds"],
         about=_changes(record, scores, len(record.pieces(trained["epochs"]))),
+        adapted=None if trained is scores else _adapted(scores),
     )
+
+
+def _adapted(scores: Scores) -> dict[str, Any]:
+    """Where dynamic evaluation or the cache was computed: later than training, perhaps by other code elsewhere."""
+    where = scores.get("provenance") or {}
+    machine = where.get("machine")
+    return {
+        "commit": where.get("commit"),
+        "machine": machine and str(machine).removeprefix("NVIDIA "),
+        "seconds": scores.get("seconds"),
+        "settings": scores.get("settings"),
+    }
 
 
 def _changes(record: Record, scores: Scores, pieces: int) -> str:

@@ -63,9 +63,9 @@ def components(records: list[Record], analyses: list[Analysis]) -> Table:
 def of_components(analyses: list[Analysis], epochs: int | None) -> dict[int, Analysis]:
     """K -> analysis of ptb-mos: the best there is, but one of a model of so many epochs before all others."""
     found: dict[int, Analysis] = {}
-    for one in sorted(analyses, key=lambda a: (a.model.get("epochs") != epochs, quality(a)), reverse=True):
+    for one in sorted(analyses, key=lambda a: (a.model.get("epochs") != epochs, quality(a))):
         if one.model["recipe"] == "ptb-mos" and one.model.get("n_components"):
-            found[one.model["n_components"]] = one
+            found.setdefault(one.model["n_components"], one)
     return found
 
 

@@ -3,7 +3,11 @@
 from highrank.shape import AMOUNT, DRAWN, PERPLEXITY, SEED, TEXT, WHOLE, YES_OR_NO, Columns
 
 SCORES = {"valid_ppl": PERPLEXITY, "test_ppl": PERPLEXITY}
-GROWING = {f"{key}?": leaf for key, leaf in SCORES.items()}  # may have been cut off before the test, or before both
+GROWING = {
+    **{f"{key}?": leaf for key, leaf in SCORES.items()},  # may have been cut off before the test, or before both
+    "seconds?": AMOUNT,
+    "provenance?": {"machine?": TEXT, "commit?": TEXT},
+}
 TRAINED = {"epochs": WHOLE, "seconds": AMOUNT, **SCORES}
 RUN = {
     "recipe": TEXT,

@@ -26,6 +26,7 @@ class Origin:
     epochs: int | None = None
     seconds: float | None = None  # of training
     about: str = ""  # settings that differ from the recipe's, and the like
+    adapted: dict[str, Any] | None = None  # of a model that adapts as it reads: where that was done, and for how long
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ def flat(table: Table) -> list[dict[str, Any]]:
 
 def _origin(origin: Origin | None) -> dict[str, Any]:
     if origin is None:
-        return dict.fromkeys(("record", "seed", "commit", "epochs", "seconds", "machine", "about"))
+        return dict.fromkeys(("record", "seed", "commit", "epochs", "seconds", "machine", "about", "adapted"))
     return {
         "record": origin.path,
         "seed": origin.seed,
@@ -167,4 +168,5 @@ def _origin(origin: Origin | None) -> dict[str, Any]:
         "seconds": origin.seconds,
         "machine": origin.machine,
         "about": origin.about or None,
+        "adapted": origin.adapted,
     }
