@@ -1,12 +1,15 @@
 """Shared fixtures: no test reads or writes outside its own folder, and none needs a corpus that is not at hand."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 import torch
 
 os.environ["COLUMNS"] = "200"  # the console asks once, when it is made: no table is cut in a test
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # begun in a shell's background, which every child would inherit
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 import interpreter  # noqa: F401  (before anything imports Triton, which decides then how kernels run)
 from highrank.data.corpus import Corpus, read_corpus
 
