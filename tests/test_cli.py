@@ -19,6 +19,7 @@ import pytest
 import torch
 
 from highrank.__main__ import main
+from highrank.data.corpus import cache_folder
 from highrank.training import checkpoint as checkpoints
 
 SMALL = (
@@ -309,6 +310,32 @@ def test_recipes_and_data(place, toy_folder):
     assert "tokens over" in highrank("data", "prepare", "pydoc", cwd=place).stdout
     assert "highrank quickstart" in highrank("--help", cwd=place).stdout
     assert re.match(r"highrank \d+\.\d+", highrank("--version", cwd=place).stdout)
+
+
+def test_what_is_kept_for_later_can_be_seen_and_removed(place, trained):
+    def kept():
+        return json.loads(highrank("data", "kept", "--json", cwd=place).stdout)
+
+    cache = cache_folder()
+    kept_before = {Path(one["folder"]).name: one["files"] for one in kept()}
+    assert kept_before == {"ids": 2, "dynamic": 0, "readings": 0}  # of the run's text
+    highrank("evaluate", "run", "--dynamic", "--split", "valid", cwd=place)
+    shutil.copytree(trained, place / "twin")
+    highrank("compare", "run", "twin", "--split", "valid", cwd=place)  # one model, read once
+    mine = [cache / "data" / "toy" / "train.txt", cache / "readings" / "notes.md"]
+    for file in mine:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("mine")
+    (cache / "dynamic" / ".ab.safetensors.12.tmp").write_text("of a kill")
+    found = {Path(one["folder"]).name: one for one in kept()}
+    assert {name: one["files"] for name, one in found.items()} == {"ids": 2, "dynamic": 2, "readings": 1}
+    assert found["dynamic"]["bytes"] == sum(file.stat().st_size for file in (cache / "dynamic").iterdir())
+    said = highrank("data", "kept", cwd=place).stdout
+    assert "gradient statistics" in said
+    assert "'highrank data kept --clear' removes it" in said
+    assert "Removed: " in highrank("data", "kept", "--clear", cwd=place).stdout
+    assert sorted(path for path in cache.rglob("*") if path.is_file()) == sorted(mine)
+    assert not (cache / "ids").exists()
 
 
 def test_recipes_by_name(place):

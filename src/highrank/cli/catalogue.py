@@ -134,3 +134,26 @@ def data_prepare(
     say(f"{name}: {tokens:,} tokens over {corpus.vocab_size:,} words, {note}.")
     if not info.embedded and file.exists():
         say_written(file)
+
+
+def data_kept(
+    clear: Annotated[bool, typer.Option("--clear", help="Remove all of it. Corpora stay.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """What commands keep in the user's cache folder so that the next one starts sooner, and how much that is.
+
+    All of it is made again when it is missed: tokenised text in seconds, gradient statistics in minutes.
+    """
+    from highrank.data import kept
+
+    found = kept.kept()
+    if clear:
+        kept.clear()
+    if as_json:
+        print_json([{**dataclasses.asdict(one), "folder": str(one.folder), "cleared": clear} for one in found])
+        return
+    say(str(found[0].folder.parent))
+    for one in found:
+        say(f"  {one.folder.name:9} {one.files:5,} files {one.bytes / 1e6:9,.1f} MB   {one.about}")
+    total = f"{sum(one.bytes for one in found) / 1e6:,.1f} MB"
+    say(f"Removed: {total}." if clear else f"{total} in all; 'highrank data kept --clear' removes it.")
