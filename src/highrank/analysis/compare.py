@@ -104,7 +104,7 @@ def compare_runs(
     def opened(run: Run, name: str) -> tuple[LanguageModel, Reading]:
         model, ids = load(run.folder, device).model, corpus.splits[split]
         progress = _progress(on_progress, f"{name} reads {split}")
-        return model, cached_reading(model, run.model_file, ids, batch_size, cache_folder(), progress)
+        return model, cached_reading(model, ids, batch_size, cache_folder(), progress)
 
     model_a, reading_a = opened(runs[0], names[0])
     model_b, reading_b = opened(runs[1], names[1])

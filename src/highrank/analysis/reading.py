@@ -10,7 +10,6 @@ states (windows, B, 2 sum of H_l), the h and c of all layers side by side.
 """
 
 import contextlib
-import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ import torch
 from torch import Tensor
 
 from highrank.errors import UserError
+from highrank.evaluation.fingerprint import fingerprint
 from highrank.evaluation.mode import in_eval_mode
 from highrank.evaluation.perplexity import OnProgress, prediction_columns
 from highrank.files import read_tensors, write_tensors
@@ -96,18 +96,10 @@ def _hidden(model: LanguageModel, words: Tensor, state: list[State]) -> Tensor:
 
 
 def cached_reading(
-    model: LanguageModel,
-    model_file: Path,
-    ids: Tensor,
-    batch_size: int,
-    cache: Path,
-    on_progress: OnProgress | None = None,
+    model: LanguageModel, ids: Tensor, batch_size: int, cache: Path, on_progress: OnProgress | None = None
 ) -> Reading:
-    """The reading of a saved model, kept in `cache` under a name that tells the model, the text and the columns."""
-    digest = hashlib.sha256(f"{FORMAT} {type(model.head).__name__} {batch_size}".encode())
-    digest.update(hashlib.sha256(model_file.read_bytes()).digest())
-    digest.update(ids.numpy().tobytes())
-    file = cache / "readings" / f"{digest.hexdigest()[:16]}.safetensors"
+    """`read`, kept in `cache` under a name that tells the model, the text and the columns."""
+    file = cache / "readings" / f"{fingerprint(f'{FORMAT} {batch_size}', model, ids)}.safetensors"
     with contextlib.suppress(UserError, KeyError):  # absent or damaged: read again
         stored = read_tensors(file, "cached reading")
         return Reading(stored["nll"], stored["states"], int(stored["window"]))

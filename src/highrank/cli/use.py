@@ -54,7 +54,7 @@ def evaluate(
     from highrank.evaluation.perplexity import evaluate as evaluate_stream
     from highrank.evaluation.tune import Tuned, tune_cache, tune_dynamic
     from highrank.recipes import cache_settings, dynamic_settings
-    from highrank.training.run import Run, run_corpus
+    from highrank.training.run import run_corpus
 
     if split not in ("train", "valid", "test"):
         raise UserError(f'there is no split "{split}": choose valid, test or train.')
@@ -103,12 +103,7 @@ def evaluate(
         if dynamic:
             settings = dataclasses.replace(dynamic_settings(loaded.recipe.data.corpus), **given)
             statistics = cached_statistics(
-                loaded.model,
-                Run(run).model_file,
-                corpus.splits["train"],
-                settings,
-                cache_folder(),
-                progress("gradient statistics"),
+                loaded.model, corpus.splits["train"], settings, cache_folder(), progress("gradient statistics")
             )
             if tune:
                 tuned = tune_dynamic(loaded.model, tune_ids, statistics, settings, say_point, progress("tuning"))

@@ -17,7 +17,6 @@ Shapes: a segment is (5, 1) words with the paper's settings; statistics batches 
 
 import contextlib
 import copy
-import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from torch import Tensor
 
 from highrank.data.batches import columns
 from highrank.errors import UserError
+from highrank.evaluation.fingerprint import fingerprint
 from highrank.evaluation.perplexity import Evaluation, OnProgress
 from highrank.files import read_tensors, write_tensors
 from highrank.models.language_model import LanguageModel
@@ -155,17 +155,14 @@ class _Replayed:
 
 def cached_statistics(
     model: LanguageModel,
-    model_file: Path,
     ids: Tensor,
     settings: DynamicSettings,
     cache: Path,
     on_progress: OnProgress | None = None,
 ) -> list[Tensor]:
-    """The statistics of a saved model, kept in `cache` under a name that tells the model, the text and the settings."""
-    digest = hashlib.sha256(f"{type(model.head).__name__} {settings.segment} {settings.stats_batch_size}".encode())
-    digest.update(hashlib.sha256(model_file.read_bytes()).digest())
-    digest.update(ids.cpu().numpy().tobytes())
-    file = cache / "dynamic" / f"{digest.hexdigest()[:16]}.safetensors"
+    """The statistics, kept in `cache` under a name that tells the model, the text and the settings."""
+    name = fingerprint(f"{settings.segment} {settings.stats_batch_size}", model, ids)
+    file = cache / "dynamic" / f"{name}.safetensors"
     names = [name for name, _ in model.named_parameters()]
     device = next(model.parameters()).device
     with contextlib.suppress(UserError, KeyError):  # absent or damaged: they are computed again

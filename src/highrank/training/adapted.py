@@ -58,7 +58,7 @@ def adapted(
     if dynamic:
         published = dynamic_settings(text)
         statistics = cached_statistics(
-            model, run.model_file, corpus.splits["train"], published, cache_folder(), watch("gradient statistics")
+            model, corpus.splits["train"], published, cache_folder(), watch("gradient statistics")
         )
 
         def learn(ids: Tensor, how: DynamicSettings, tell: OnProgress) -> Evaluation:
