@@ -146,16 +146,22 @@ def test_mistakes(run, tmp_path):
     shard.write_bytes(kept[:-10])
     with pytest.raises(UserError, match="is damaged or not a safetensors file"):
         import_run(tmp_path / "export", Run(tmp_path / "new"))
-    shard.write_bytes(kept[:-10] + bytes(10))  # still a safetensors file, with other numbers in it
+    shard.write_bytes(kept[:-10] + bytes(255 - byte for byte in kept[-10:]))  # still a safetensors file, with other numbers in it
     with pytest.raises(UserError, match=r"shard-00001\.safetensors is not as it was written: copy it again"):
         import_run(tmp_path / "export", Run(tmp_path / "new"))
+    shard.write_bytes(kept)
+    curve = tmp_path / "export" / "epochs.jsonl"
+    told = curve.read_bytes()
+    curve.write_bytes(told + b"\xff")
+    with pytest.raises(UserError, match=r"is damaged or incomplete \(.*can't decode byte 0xff"):
+        import_run(tmp_path / "export", Run(tmp_path / "new"))
+    curve.write_bytes(told)
     with pytest.raises(UserError, match="is a run, not an export: write one of it with 'highrank export"):
         import_run(run.folder, Run(tmp_path / "new"))
     index = tmp_path / "export" / "index.json"
     data = json.loads(index.read_text())
     del data["tensors"]["weights/head.bias"]
     index.write_text(json.dumps(data))
-    shard.write_bytes(kept)
     with pytest.raises(UserError, match=r"lacks tensor head\.bias"):
         import_run(tmp_path / "export", Run(tmp_path / "new"))
     assert not (tmp_path / "new").exists()
@@ -168,6 +174,7 @@ def test_mistakes(run, tmp_path):
         ({"averages_only": "yes"}, "its averages_only is not true or false"),
         ({"tensors": ["weights"]}, "its tensors is not an object"),
         ({"progress": {"step": 1, "what": 2}}, "its progress holds what, which this version of highrank does not know"),
+        ({"sha256": {"shard-00009.safetensors": "0"}}, r"No such file or directory: .*shard-00009\.safetensors"),
     ],
 )
 def test_an_index_that_was_changed_is_told_before_anything_is_made_of_it(run, tmp_path, change, said):
@@ -196,8 +203,23 @@ def test_an_export_is_no_run_to_go_on_with(run, toy_corpus, tmp_path):
 def test_exports_without_checksums_are_read(run, tmp_path):
     export_run(run, tmp_path / "export", torch.float16, 10**6, averages_only=False)
     index = tmp_path / "export" / "index.json"
-    index.write_text(json.dumps({k: v for k, v in json.loads(index.read_text()).items() if k != "sha256"}))
-    import_run(tmp_path / "export", Run(tmp_path / "new"))
+    told = json.loads(index.read_text())
+    for i, without in enumerate(({k: v for k, v in told.items() if k != "sha256"}, told | {"sha256": None})):
+        index.write_text(json.dumps(without))
+        import_run(tmp_path / "export", Run(tmp_path / f"new-{i}"))
+
+
+@pytest.mark.parametrize("averages_only", [False, True])
+def test_dropout_goes_on_with_masks_of_its_own(run, tmp_path, averages_only):
+    """Every piece of a run would draw those of the first one again."""
+    saved = checkpoints.load(run.folder)
+    saved.cuda_rng = torch.arange(16, dtype=torch.uint8)
+    checkpoints.save(run.folder, saved)
+    export_run(run, tmp_path / "export", torch.float16, 10**6, averages_only)
+    import_run(tmp_path / "export", Run(tmp_path / "copy"))
+    found = checkpoints.load(tmp_path / "copy")
+    assert found.torch_rng.equal(saved.torch_rng)
+    assert found.cuda_rng.equal(saved.cuda_rng)
 
 
 def test_a_run_whose_data_folder_is_not_here_looks_where_any_other_would(run, toy_corpus, tmp_path, monkeypatch):

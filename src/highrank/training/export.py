@@ -6,10 +6,10 @@
     shard-00001.safetensors, ...   each at most the size asked for; a tensor too large for one is split by rows
 
 An export holds the current weights and, once averaging is on, their averages and the best weights if they are others,
-with hidden states and generators, in the dtype asked for. `averages_only` keeps the best weights alone, which are
-averages once averaging is on: a quarter of a float32 checkpoint in float16. Training then goes on from them as
-finetuning does: averages, and the history of validation that ends a stage, start anew (an average that goes on from
-there, where the weights now are, ends worse: docs/results.md). `import_run` gives float32 back.
+in the dtype asked for, with hidden states and generators. `averages_only` keeps, beside the generators, the best
+weights alone, which are averages once averaging is on: a quarter of a float32 checkpoint in float16. Training then goes
+on from them as finetuning does: averages, and the history of validation that ends a stage, start anew (an average that
+goes on from there, where the weights now are, ends worse: docs/results.md). `import_run` gives float32 back.
 """
 
 import hashlib
@@ -60,7 +60,10 @@ def _export(run: Run, folder: Path, dtype: torch.dtype, max_shard_bytes: int, av
     tensors = {name: t.to(dtype) for name, t in tensors.items()}
     if not averages_only:
         tensors |= checkpoints.hidden_tensors(saved.hidden)
-        tensors["rng/torch"] = saved.torch_rng
+    # The dropout of the next piece shall not begin with the masks of the first again.
+    tensors["rng/torch"] = saved.torch_rng
+    if saved.cuda_rng is not None:
+        tensors["rng/cuda"] = saved.cuda_rng
 
     files: list[Path] = []
     places: dict[str, list[str]] = {}  # by tensor: the shards that hold its rows, in order
@@ -110,14 +113,15 @@ def _import(folder: Path, run: Run) -> Progress:
         if said := wrong(index, SHAPE):
             raise ValueError(said)
         saved, best = _checkpoint(folder, index)
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        epochs = folder / EPOCHS  # earlier versions left the curve behind
+        curve = epochs.read_text(encoding="utf-8") if epochs.exists() else ""
+    except (KeyError, TypeError, ValueError, RuntimeError, OSError) as error:
         raise UserError(f"the export in {folder} is damaged or incomplete ({error}): copy it again.") from None
     source = Run(folder)
     model = build_model(source.recipe(), len(source.words()))
     copy_weights(model, best, folder)  # names and shapes must fit
 
-    epochs = folder / EPOCHS  # earlier versions left the curve behind
-    write_text(run.metrics_file, epochs.read_text(encoding="utf-8") if epochs.exists() else "")
+    write_text(run.metrics_file, curve)
     saved.progress.metrics_bytes = run.metrics_file.stat().st_size
     checkpoints.save(run.folder, replace(saved, best=best))
     for name in COPIED:
@@ -129,7 +133,7 @@ def _checkpoint(folder: Path, index: dict[str, Any]) -> tuple[Checkpoint, dict[s
     """The checkpoint in an export, and the best weights."""
     shards = {name for names in index["tensors"].values() for name in names}
     loaded = {name: read_tensors(folder / name, "export shard") for name in sorted(shards)}
-    for name, digest in index.get("sha256", {}).items():  # earlier versions told none
+    for name, digest in (index.get("sha256") or {}).items():  # earlier versions told none
         if _sha256(folder / name) != digest:
             raise UserError(f"{folder / name} is not as it was written: copy it again.")
     tensors = {name: torch.cat([loaded[shard][name] for shard in names]) for name, names in index["tensors"].items()}
@@ -153,8 +157,8 @@ def _checkpoint(folder: Path, index: dict[str, Any]) -> tuple[Checkpoint, dict[s
         n_averaged=0 if index["averages_only"] else index["n_averaged"],
         hidden=checkpoints.hidden_states(checkpoints.under("hidden/", tensors)),
         window_rng=index["window_rng"],
-        torch_rng=tensors["rng/torch"] if "rng/torch" in tensors else torch.get_rng_state(),
-        cuda_rng=None,
+        torch_rng=tensors["rng/torch"] if "rng/torch" in tensors else torch.get_rng_state(),  # earlier versions
+        cuda_rng=tensors.get("rng/cuda"),
         short=short,
     )
     return checkpoint, best
