@@ -47,6 +47,8 @@ def new_folder(folder: Path) -> None:
 def whole_folder(folder: Path) -> Iterator[Path]:
     """A folder beside the new `folder` to fill; it takes that name only once it is complete."""
     new_folder(folder)
+    if folder.resolve() == Path.cwd():  # it would be another folder of that name afterwards
+        raise UserError(f"{folder} is the folder that you are in: choose a new one with --out.")
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     try:
         yield temporary

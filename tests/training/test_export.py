@@ -2,6 +2,7 @@
 
 import json
 import statistics
+from pathlib import Path
 
 import pytest
 import torch
@@ -255,6 +256,17 @@ def test_half_an_import_is_no_run(run, tmp_path, monkeypatch):
     copy.folder.mkdir()  # empty: as good as none
     import_run(tmp_path / "export", copy)
     assert copy.exists()
+
+
+@pytest.mark.parametrize("absolute", [False, True])
+def test_the_folder_one_is_in_cannot_be_made_anew(run, tmp_path, monkeypatch, absolute):
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    out = tmp_path / "empty" if absolute else Path()
+    with pytest.raises(UserError, match="is the folder that you are in: choose a new one with --out"):
+        export_run(run, out, torch.float16, 10**6, averages_only=True)
+    export_run(run, Path("export"), torch.float16, 10**6, averages_only=True)
+    import_run(Path("export"), Run(Path("run")))
 
 
 def test_half_an_export_is_none(run, tmp_path, monkeypatch):
