@@ -47,19 +47,13 @@ def find_folder(name: str, data_dir: Path | None) -> Path:
 
     Each may be the corpus folder itself or hold a folder of the corpus's name.
     """
-    if data_dir is not None:
-        tried = [data_dir]
-    elif os.environ.get(DATA_VARIABLE):
-        tried = [Path(os.environ[DATA_VARIABLE])]
-    else:
-        tried = [cache_folder() / "data"]
-    for folder in tried:
-        for candidate in (folder / name, folder):
-            if (candidate / "train.txt").is_file():
-                return candidate
+    folder = data_dir or Path(os.environ.get(DATA_VARIABLE) or cache_folder() / "data")
+    for candidate in (folder / name, folder):
+        if (candidate / "train.txt").is_file():
+            return candidate
     raise UserError(
-        f"the corpus {name} was not found in {tried[0]}: put train.txt, valid.txt and test.txt into "
-        f"{tried[0] / name}, or say where they are with --data-dir or {DATA_VARIABLE} "
+        f"the corpus {name} was not found in {folder}: put train.txt, valid.txt and test.txt into "
+        f"{folder / name}, or say where they are with --data-dir or {DATA_VARIABLE} "
         f"('highrank data list' tells where to get them)."
     )
 

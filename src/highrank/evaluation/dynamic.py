@@ -9,7 +9,8 @@ Gradients are of the mean loss of a segment, with dropout off. The statistics co
 columns at a time in segments of the same length. Every segment is predicted before the model learns from it, so this
 is a fair perplexity of a model that adapts. The model handed in is never changed.
 
-Predictions are in full float32. The statistics' matrix products may round to TF32 on an NVIDIA GPU: R only scales the
+Predictions are in float32; inside cuDNN's LSTM alone torch lets an NVIDIA GPU round products to TF32, as in any float32
+evaluation (torch.backends.cudnn.rnn.fp32_precision). The statistics' other products may be TF32 too: R only scales the
 steps, a thousandth of it is nothing, and the statistics are most of the arithmetic: ten of the paper's test sets.
 
 Shapes: a segment is (5, 1) words with the paper's settings; statistics batches are (5, 100).

@@ -166,20 +166,8 @@ def check(recipe: Recipe) -> None:
         if not 0 <= getattr(m, name) < 1:
             raise UserError(f"model.{name} must be at least 0 and below 1, got {getattr(m, name)}.")
     positive = {"model.embed_dim": m.embed_dim, "model.n_components": m.n_components, "train.lr": t.lr}
-    positive |= {
-        f"train.{n}": getattr(t, n)
-        for n in (
-            "batch_size",
-            "bptt",
-            "clip",
-            "eval_batch_size",
-            "nonmono",
-            "patience",
-            "window_multiple",
-            "max_epochs",
-            "finetune_max_epochs",
-        )
-    }
+    counts = ("batch_size", "bptt", "eval_batch_size", "window_multiple", "max_epochs", "finetune_max_epochs")
+    positive |= {f"train.{name}": getattr(t, name) for name in (*counts, "nonmono", "patience", "clip")}
     for name in ("micro_batch_size", "finetune_lr"):
         if getattr(t, name) is not None:
             positive[f"train.{name}"] = getattr(t, name)
@@ -189,14 +177,7 @@ def check(recipe: Recipe) -> None:
             raise UserError(f"{key} must be positive, got {value}.")
         if value == math.inf and key != "train.clip":  # which then clips nothing
             raise UserError(f"{key} must be finite, got {value}.")
-    for key in (
-        "weight_decay",
-        "alpha",
-        "beta",
-        "max_over_bptt",
-        "finetunes",
-        "seed",
-    ):
+    for key in ("weight_decay", "alpha", "beta", "max_over_bptt", "finetunes", "seed"):
         if not 0 <= getattr(t, key) < math.inf:
             wanted = "be finite" if getattr(t, key) == math.inf else "not be negative"
             raise UserError(f"train.{key} must {wanted}, got {getattr(t, key)}.")

@@ -114,7 +114,7 @@ def _outcome(progress: Progress) -> str:
     """Why training stopped last; a run that was killed, or comes from an older version, was cut off."""
     if progress.finished:
         return "finished"
-    return (progress.pieces[-1]["outcome"] if progress.pieces else None) or "cut off"
+    return (progress.pieces[-1].get("outcome") if progress.pieces else None) or "cut off"
 
 
 def _short(value: Any) -> Any:
