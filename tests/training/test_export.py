@@ -147,7 +147,7 @@ def test_mistakes(run, tmp_path):
     shard.write_bytes(kept[:-10])
     with pytest.raises(UserError, match="is damaged or not a safetensors file"):
         import_run(tmp_path / "export", Run(tmp_path / "new"))
-    shard.write_bytes(kept[:-10] + bytes(255 - byte for byte in kept[-10:]))  # still a safetensors file, with other numbers in it
+    shard.write_bytes(kept[:-10] + bytes(255 - byte for byte in kept[-10:]))  # other numbers, in as good a file
     with pytest.raises(UserError, match=r"shard-00001\.safetensors is not as it was written: copy it again"):
         import_run(tmp_path / "export", Run(tmp_path / "new"))
     shard.write_bytes(kept)
