@@ -98,6 +98,19 @@ def test_micro_batches_give_the_gradient_of_the_whole_batch(toy_corpus, tmp_path
             torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("micro", [None, 2])
+def test_the_loss_of_an_epoch_is_the_mean_over_its_tokens(toy_corpus, tmp_path, micro):
+    """Whatever the lengths of its windows and the pieces of its batch: as if the columns were read at once."""
+    recipe = changed(model={"dropout_input": 0.0, "weight_drop": 0.0}, micro_batch_size=micro, lr=1e-12)
+    training = Training(recipe, toy_corpus, Run(tmp_path), CPU)
+    losses(training, 1000)
+    stream, progress = training.stream, training.progress
+    with torch.no_grad():
+        expected = training.model(stream[:-1], stream[1:], training.model.initial_state(4)).nll.mean().item()
+    assert progress.loss_tokens == stream[1:].numel()
+    assert progress.loss_sum / progress.loss_tokens == pytest.approx(expected, rel=1e-5)
+
+
 def test_fused_and_reference_training_curves_agree(toy_corpus, tmp_path):
     curves = {}
     for impl in ("reference", "chunked"):
