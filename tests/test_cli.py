@@ -448,6 +448,18 @@ def test_a_folder_corpus_is_found_from_anywhere(place, trained):
     highrank("evaluate", "../run", cwd=place / "elsewhere")
 
 
+def test_training_goes_on_where_the_text_lies_elsewhere(place, monkeypatch):
+    """As on the machine that a run was carried to, where there is no such folder as it remembers."""
+    shutil.copytree(place / "toy", place / "here" / "penn")
+    arguments = ("train", "ptb-mos", "--out", "run", "--max-epochs", 1)
+    highrank(*arguments, *settings("data.level=char"), "--data-dir", "here", cwd=place)
+    (place / "here").rename(place / "there")
+    assert "the corpus penn was not found in" in fails(*arguments, "--resume", cwd=place)
+    monkeypatch.setenv("HIGHRANK_DATA", str(place / "there"))
+    highrank(*arguments, "--resume", cwd=place)
+    highrank("evaluate", "run", cwd=place)
+
+
 # --- mistakes -------------------------------------------------------------------------------------------------------
 
 
@@ -506,10 +518,8 @@ def test_resume_with_a_changed_recipe(place, trained, arguments, sentence):
 
 def test_resume_with_changed_text(place, trained):
     (place / "toy" / "train.txt").write_text("something else\n" * 200)
-    assert "is not the one that run was started with" in fails(
-        "train", "ptb-mos", "--out", "run", "--resume", cwd=place
-    )
-    assert "is not the one that run was trained on" in fails("evaluate", "run", cwd=place)
+    for command in (["train", "ptb-mos", "--out", "run", "--resume"], ["evaluate", "run"]):
+        assert "is not the one that run was trained on" in fails(*command, cwd=place)
 
 
 def damage_lose(run: Path) -> None:
