@@ -1,6 +1,7 @@
 """metrics.jsonl across starts: what a checkpoint does not know of is dropped, once and for all."""
 
 import json
+import math
 
 import pytest
 
@@ -47,6 +48,21 @@ def test_numbers_that_json_has_none_for_are_words(tmp_path):
     metrics.close()
     told = json.loads((tmp_path / "metrics.jsonl").read_text(), parse_constant=lambda word: pytest.fail(word))
     assert told == {"kind": "epoch", "valid_ppl": "inf", "nll": "nan"}
+
+
+def test_tensorboard_gets_the_numbers_and_forgets_what_the_checkpoint_does_not_know_of(tmp_path):
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    for known, steps in ((0, (1, 2, 3)), (1, (2, 3, 4))):  # killed after three steps, resumed from the first
+        metrics = Metrics(tmp_path, 0, known)
+        for step in steps:
+            metrics.write({"kind": "epoch", "epoch": step, "ppl": step + known / 10, "nll": math.inf}, step)
+        metrics.close()
+        (file,) = (tmp_path / "tensorboard").glob("*tfevents*.*.*")
+        file.rename(file.with_name(f"events.out.tfevents.{known}"))  # in their order, within one second too
+    told = events.EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert told.Tags()["scalars"] == ["epoch/ppl"]
+    points = [(event.step, round(event.value, 3)) for event in told.Scalars("epoch/ppl")]
+    assert points == [(1, 1.0), (2, 2.1), (3, 3.1), (4, 4.1)]
 
 
 def test_half_a_line_is_none(tmp_path):

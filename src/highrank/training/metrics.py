@@ -55,4 +55,4 @@ def _tensorboard(folder: Path, step: int) -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         return None
-    return SummaryWriter(str(folder), purge_step=step)
+    return SummaryWriter(str(folder), purge_step=step + 1)  # the checkpoint's own step has been told, and stays
