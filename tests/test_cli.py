@@ -448,6 +448,42 @@ def test_a_folder_corpus_is_found_from_anywhere(place, trained):
     highrank("evaluate", "../run", cwd=place / "elsewhere")
 
 
+def test_a_folder_corpus_that_was_moved_is_found_where_the_user_says(place, trained, monkeypatch):
+    resume = ("train", "ptb-mos", "--resume", "--out", "run", "--max-epochs", 1)
+    (place / "toy").rename(place / "text")
+    for command in (resume, ("evaluate", "run")):
+        said = fails(*command, cwd=place)
+        assert (
+            f"the text that run was trained on is not at {place / 'toy'}: say where it is now with --data-dir" in said
+        )
+        highrank(*command, "--data-dir", "text", cwd=place)
+    (place / "corpora").mkdir()
+    (place / "text").rename(place / "corpora" / "toy")
+    monkeypatch.setenv("HIGHRANK_DATA", str(place / "corpora"))
+    for command in (resume, ("evaluate", "run")):
+        highrank(*command, cwd=place)
+        highrank(*command, "--data-dir", "corpora", cwd=place)
+
+
+def test_a_resumed_run_forgets_a_data_folder_that_is_not_here(place, trained, monkeypatch):
+    """As 'evaluate' does: the run was carried from another machine."""
+    info = trained / "run.json"
+    stored = json.loads(info.read_text()) | {"data_dir": str(place / "gone")}
+    stored["recipe"]["data"]["corpus"] = "penn"
+    info.write_text(json.dumps(stored))
+    monkeypatch.setenv("HIGHRANK_DATA", str(place / "corpora"))
+    for command in (("train", "ptb-mos", "--resume", "--out"), ("evaluate",)):
+        assert f"was not found in {place / 'corpora'}" in fails(*command, "run", cwd=place)
+
+
+def test_resume_takes_the_same_settings_again(place):
+    (place / "corpora").mkdir()
+    (place / "toy").rename(place / "corpora" / "toy")
+    own = (*settings("data.corpus=toy"), "--data-dir", "corpora", "--out", "run", "--max-epochs", 1)
+    highrank("train", "ptb-mos", *own, cwd=place)
+    highrank("train", "ptb-mos", *own, "--resume", cwd=place)
+
+
 # --- mistakes -------------------------------------------------------------------------------------------------------
 
 
@@ -506,10 +542,8 @@ def test_resume_with_a_changed_recipe(place, trained, arguments, sentence):
 
 def test_resume_with_changed_text(place, trained):
     (place / "toy" / "train.txt").write_text("something else\n" * 200)
-    assert "is not the one that run was started with" in fails(
-        "train", "ptb-mos", "--out", "run", "--resume", cwd=place
-    )
-    assert "is not the one that run was trained on" in fails("evaluate", "run", cwd=place)
+    for command in (("train", "ptb-mos", "--resume", "--out"), ("evaluate",)):
+        assert "is not the one that run was trained on" in fails(*command, "run", cwd=place)
 
 
 def damage_lose(run: Path) -> None:

@@ -78,11 +78,10 @@ def train(
     from highrank.data.corpus import load_corpus
     from highrank.files import output_folder
     from highrank.recipes import get_recipe, override
-    from highrank.recipes.recipe import from_resolved
     from highrank.training.loop import train as train_loop
     from highrank.training.progress import watch
     from highrank.training.record import summarize
-    from highrank.training.run import Run
+    from highrank.training.run import Run, run_corpus
 
     chosen = override(get_recipe(recipe), settings or [])
     run = Run(output) if output else _default_run(recipe, resume)
@@ -91,23 +90,18 @@ def train(
         raise UserError("--finetune goes on with a run that was trained before: add --resume, or leave it out.")
     where = find_device(device)
     if resume:
-        info = run.info()
-        stored = from_resolved(info["recipe"], str(run.folder / "run.json"))
+        stored = run.recipe()
         if settings or stored.name != chosen.name:
-            _check_same_recipe(stored.resolved(), chosen.resolved(), run.folder)
+            _check_same_recipe(stored.resolved(), chosen.resolved(), run.folder, data_dir)
         chosen = stored
-        data_dir = data_dir or (Path(info["data_dir"]) if info.get("data_dir") else None)
+        corpus = run_corpus(run.folder, data_dir)
     elif run.exists():
         raise UserError(f"{run.folder} already holds a run: add --resume to continue it, or choose another --out.")
     else:
         output_folder(run.folder)
-    corpus = load_corpus(chosen.data.corpus, data_dir, chosen.data.level)
-    # A folder of the user's own is remembered by its whole path, to be found from anywhere.
-    chosen = dataclasses.replace(chosen, data=dataclasses.replace(chosen.data, corpus=corpus.name))
-    if resume and corpus.fingerprint != info["corpus_fingerprint"]:
-        raise UserError(
-            f"the text of {chosen.data.corpus} is not the one that {run.folder} was started with: use the same files."
-        )
+        corpus = load_corpus(chosen.data.corpus, data_dir, chosen.data.level)
+        # A folder of the user's own is remembered by its whole path, to be found from anywhere.
+        chosen = dataclasses.replace(chosen, data=dataclasses.replace(chosen.data, corpus=corpus.name))
 
     say(f"{chosen.name} on {where}: {run.folder}")
     with _stop_on_signal() as stopped, watch(out, max_epochs, seconds) as listener:
@@ -161,14 +155,15 @@ def _belongs(folder: str, recipe: str) -> bool:
     return rest == "" or (rest.startswith("-") and rest[1:].isdigit())
 
 
-def _check_same_recipe(stored: dict[str, Any], chosen: dict[str, Any], folder: Path) -> None:
+def _check_same_recipe(stored: dict[str, Any], chosen: dict[str, Any], folder: Path, data_dir: Path | None) -> None:
     """One sentence for the first value in which a resumed run would differ from what it was started with."""
+    from highrank.data.corpus import own_folder
     from highrank.recipes import flat
 
     if chosen["train"]["precision"] == "auto":
         chosen["train"]["precision"] = stored["train"]["precision"]  # decided when the run was started
-    if Path(chosen["data"]["corpus"]).exists():
-        chosen["data"]["corpus"] = str(Path(chosen["data"]["corpus"]).resolve())
+    if own := own_folder(chosen["data"]["corpus"], data_dir):
+        chosen["data"]["corpus"] = str(own)
     old, new = ({"name": recipe["name"], **flat(recipe)} for recipe in (stored, chosen))
     for key, value in old.items():
         if new[key] != value:

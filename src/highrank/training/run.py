@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from highrank.data.corpus import Corpus, load_corpus
+from highrank.data.corpus import Corpus, find_folder, load_corpus, own_folder
 from highrank.errors import UserError
 from highrank.files import new_folder, read_json, read_tensors, write_json
 from highrank.models.language_model import LanguageModel
@@ -193,7 +193,15 @@ def run_corpus(folder: Path, data_dir: Path | None) -> Corpus:
     if data_dir is None and stored and Path(stored).is_dir():  # not so on the machine a run was carried to
         data_dir = Path(stored)
     spec = run.recipe().data
-    corpus = load_corpus(spec.corpus, data_dir, spec.level)
+    name = spec.corpus
+    if Path(name).is_absolute() and not own_folder(name, data_dir):  # moved since, or left on another machine
+        try:
+            name = str(find_folder(Path(name).name, data_dir).resolve())
+        except UserError:
+            raise UserError(
+                f"the text that {folder} was trained on is not at {name}: say where it is now with --data-dir."
+            ) from None
+    corpus = load_corpus(name, data_dir, spec.level)
     if corpus.fingerprint != info.get("corpus_fingerprint"):
         raise UserError(f"the text of {corpus.name} is not the one that {folder} was trained on: use the same files.")
     return corpus
