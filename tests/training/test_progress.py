@@ -86,3 +86,17 @@ def test_progress_within_an_epoch_fits_too(terminal, monkeypatch):
     assert shown
     assert max(map(len, shown)) <= 80
     assert re.search(r"ppl 45\.1.* left .*in all" if terminal else r"ppl 45\.1, about \d+\w+ left in all", shown[-1])
+
+
+@pytest.mark.parametrize("began", [0, 500])
+def test_the_time_left_counts_what_this_start_has_done(began, monkeypatch):
+    """A resumed run may begin in the middle of an epoch, which somebody else's time has paid for."""
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "perf_counter", lambda: now[0])
+    with watch(console(), 3, None) as listener:
+        listener.epoch_started(2, 1000, began)
+        now[0] = 10.0
+        assert listener.left(began + 100) == {0: "3m10s", 500: "2m20s"}[began]  # 10 s for every 100 rows
+        now[0] += (900 - began) / 10
+        listener.epoch_started(3, 1000, 0)
+        assert listener.left(0) == "1m40s"

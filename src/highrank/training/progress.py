@@ -39,7 +39,7 @@ class _Lines(Listener):
     def __init__(self, console: Console, max_epochs: int | None, time_budget: float | None) -> None:
         self.console, self.max_epochs, self.time_budget = console, max_epochs, time_budget
         self.start = time.perf_counter()
-        self.first_epoch: int | None = None
+        self.first: float | None = None  # epochs before this start, and the share of one that a resumed run had begun
         self.epoch = self.rows = 0
         self.loss = math.nan  # smoothed over about fifty windows
         self._window_start = time.perf_counter()
@@ -47,7 +47,8 @@ class _Lines(Listener):
         self._said = time.perf_counter()
 
     def epoch_started(self, epoch: int, rows: int, row: int) -> None:
-        self.first_epoch = self.first_epoch or epoch
+        if self.first is None:
+            self.first = epoch - 1 + row / max(1, rows)
         self.epoch, self.rows = epoch, rows
         self._window_start, self._tokens = time.perf_counter(), 0
 
@@ -74,10 +75,10 @@ class _Lines(Listener):
         seconds = []
         if self.time_budget is not None:
             seconds.append(self.time_budget - elapsed)
-        if self.max_epochs is not None and self.first_epoch is not None:
-            done = self.epoch - self.first_epoch + row / max(1, self.rows)
-            if done > 0.02:
-                seconds.append(elapsed / done * (self.max_epochs - self.first_epoch + 1 - done))
+        if self.max_epochs is not None and self.first is not None:
+            so_far = self.epoch - 1 + row / max(1, self.rows)
+            if (done := so_far - self.first) > 0.02:
+                seconds.append(elapsed / done * (self.max_epochs - so_far))
         return _duration(min(seconds)) if seconds else ""
 
     def epoch_done(self, record: dict[str, Any]) -> None:
