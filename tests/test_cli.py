@@ -229,6 +229,43 @@ def test_record(place, trained):
     assert "no trained weights yet" in fails("record", "run", cwd=place)
 
 
+def test_a_record_of_a_later_state_is_not_overwritten(place, trained):
+    """A copy was carried elsewhere and trained on: its record has what this run cannot make again."""
+    shutil.copytree(trained, place / "copy")
+    highrank("train", "ptb-mos", "--resume", "--out", "copy", "--max-epochs", 2, cwd=place)
+    highrank("record", "copy", "--cache", "--out", "mine.json", cwd=place)
+    before = (place / "mine.json").read_bytes()
+    said = "mine.json tells of a later state of this run, after 2 epochs: choose another --out"
+    assert said in fails("record", "run", "--out", "mine.json", cwd=place)
+    assert (place / "mine.json").read_bytes() == before
+    highrank("record", "run", "--out", "earlier.json", cwd=place)
+    highrank("record", "copy", "--out", "earlier.json", cwd=place)  # trained further: made anew
+    assert json.loads((place / "earlier.json").read_text())["epochs"] == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"provenance": None}, "holds something other than a record of this run"),
+        ({"provenance": []}, "holds something other than a record of this run"),
+        ({"recipe": None}, "mine.json is a damaged record: its recipe is not text; remove it or choose another --out"),
+        ({"valid_ppl": "low"}, "damaged record: its valid_ppl is not a number"),
+        ({"cache": {"valid_ppl": "low"}}, "damaged record: its cache.valid_ppl is not a number"),
+        ({"cache_tuned": {"tuning": {}}}, "damaged record: its cache_tuned.tuning lacks at_edge, best, tokens"),
+        ({"cache": None, "stages": None}, ""),
+    ],
+    ids=str,
+)
+def test_a_damaged_record_is_told_in_one_sentence(place, trained, change, sentence):
+    highrank("record", "run", "--out", "mine.json", cwd=place)
+    record = place / "mine.json"
+    record.write_text(json.dumps(json.loads(record.read_text()) | change))
+    if sentence:
+        assert sentence in fails("record", "run", "--cache", "--out", "mine.json", cwd=place)
+    else:
+        assert "cache: valid" in highrank("record", "run", "--cache", "--out", "mine.json", cwd=place).stdout
+
+
 def test_brackets_in_a_folders_name_are_no_markup(place, trained):
     odd = place / "odd" / "a[red]"
     shutil.copytree(trained, odd)
