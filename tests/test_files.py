@@ -15,6 +15,7 @@ from highrank.files import (
     read_json,
     read_tensors,
     replacing,
+    whole_folder,
     write_json,
     write_tensors,
     write_text,
@@ -102,3 +103,10 @@ def test_a_file_where_a_folder_should_be(tmp_path):
     with pytest.raises(UserError, match=r"cannot write .*; choose another folder\."):
         write_text(tmp_path / "file" / "x.txt", "x")
     assert os.listdir(tmp_path) == ["file"]
+
+
+def test_the_folder_one_is_in_is_not_replaced(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"\. is the folder you are in: choose a new one"), whole_folder(Path(".")):
+        pass
+    assert list(tmp_path.iterdir()) == []

@@ -47,6 +47,8 @@ def new_folder(folder: Path) -> None:
 def whole_folder(folder: Path) -> Iterator[Path]:
     """A folder beside the new `folder` to fill; it takes that name only once it is complete."""
     new_folder(folder)
+    if folder.resolve() == Path.cwd():  # another would take its place, and whoever is in it would be nowhere
+        raise UserError(f"{folder} is the folder you are in: choose a new one below it with --out.")
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     try:
         yield temporary
