@@ -686,6 +686,9 @@ def test_runs_shows_a_damaged_run_and_goes_on(place, trained):
     (place / "worst" / "summary.json").write_text("[1]")
     rows = json.loads(highrank("runs", ".", "--json", cwd=place).stdout)
     assert [r["state"].split(":")[0] for r in rows] == ["can resume", "damaged", "damaged"]
+    (place / "worst" / "summary.json").write_text('{"epochs": 1, "valid_ppl": "low", "test_ppl": null}')
+    assert "its valid_ppl is not a number" in highrank("runs", ".", cwd=place).stdout
+    assert "its valid_ppl is not a number" in fails("record", "worst", cwd=place)
     assert "There are no runs" in highrank("runs", "toy", cwd=place).stdout
 
 
