@@ -4,6 +4,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from highrank.errors import UserError
+
+INFINITE = re.compile(
+    r'^( *(?:"(?:[^"\\]|\\.)*": )?-?)Infinity(?=,?$)', re.MULTILINE
+)  # alone on a line, or after its key
 
 
 def output_folder(folder: Path) -> Path:
@@ -85,7 +90,9 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    """Infinity, as of a run that diverged, is no JSON; 1e999 is, and is read as infinity here and by most others."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    write_text(path, INFINITE.sub(r"\g<1>1e999", text) + "\n")
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
