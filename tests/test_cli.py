@@ -182,17 +182,22 @@ def test_a_search_that_ends_at_an_edge_says_how_to_go_on(place, trained, monkeyp
     monkeypatch.setattr("highrank.evaluation.tune.WINDOWS", (0.0,))
     monkeypatch.setattr("highrank.evaluation.tune.THETAS", (0.0,))
     monkeypatch.setattr("highrank.evaluation.tune.MOST_ROUNDS", 1)
-    done = highrank("record", "run", "--dynamic", "--cache", "--tune", "--tune-tokens", 60, cwd=place)
-    made = json.loads((place / "results" / "runs" / "run.json").read_text())
+    trained.rename(place / "my run")
+    done = highrank("record", "my run", "--dynamic", "--cache", "--tune", "--tune-tokens", 60, cwd=place)
+    made = json.loads((place / "results" / "runs" / "my run.json").read_text())
     told = done.stdout.splitlines()
     for how, knobs in {"dynamic": ("lr", "lamb", "epsilon"), "cache": ("window", "theta")}.items():
         tuning = made[f"{how}_tuned"]["tuning"]
         assert {knob: tuning["at_edge"][knob] for knob in knobs} == dict.fromkeys(knobs, "only")
-        line = next(i for i, line in enumerate(told) if line.startswith(f"  highrank evaluate run --{how} --tune "))
+        line = next(
+            i for i, line in enumerate(told) if line.startswith(f"  highrank evaluate 'my run' --{how} --tune ")
+        )
         edge = f"At an edge of what was tried: {knobs[0]} {tuning['best'][knobs[0]]} (the only one), "
         assert told[line - 1].startswith(edge)
-        again = highrank(*told[line].split()[1:], "--tune-tokens", 60, cwd=place)
+        again = highrank(*shlex.split(told[line])[1:], "--tune-tokens", 60, cwd=place)
         assert edge in again.stdout  # 'evaluate' says it in the same words
+    tune = ("--dynamic", "--tune", "--tune-tokens", 60, "--segment", 7)
+    assert "--segment 7" in highrank("evaluate", "my run", *tune, cwd=place).stdout.split("search on from there")[1]
 
 
 def test_record(place, trained):

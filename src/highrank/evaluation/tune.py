@@ -144,7 +144,8 @@ def tune_cache(
 ) -> Tuned[CacheSettings]:
     """The settings with the least loss on `ids` that the search meets; the model reads the text once."""
     blocks, tokens = read_once(model, ids, on_progress=on_progress), len(ids) - 1
-    lambdas = sorted({*LAMBDAS, start.lamb})
+    beyond = [lamb for lamb in (start.lamb / 2, (1 + start.lamb) / 2) if not LAMBDAS[0] <= lamb <= LAMBDAS[-1]]
+    lambdas = sorted({*LAMBDAS, start.lamb, *beyond})  # who starts at an edge looks beyond it
     points: list[tuple[CacheSettings, float]] = []
     losses: dict[tuple[float, float], float] = {}  # the least at each place, in doublings of window and theta
     seen: set[tuple[int, float]] = set()  # windows, no longer than the text, and thetas

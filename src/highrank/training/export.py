@@ -118,10 +118,8 @@ def _import(folder: Path, run: Run) -> Progress:
     for tensors in (saved.weights, best):
         copy_weights(model, tensors, folder)  # names and shapes must fit
 
-    lines = [
-        json.dumps(line) + "\n" for line in read_metrics(folder / EPOCHS)
-    ]  # earlier versions left the curve behind
-    write_text(run.metrics_file, "".join(lines))
+    curve = read_metrics(folder / EPOCHS)  # none where an earlier version left it behind
+    write_text(run.metrics_file, "".join(json.dumps(line) + "\n" for line in curve))
     saved.progress.metrics_bytes = run.metrics_file.stat().st_size
     checkpoints.save(run.folder, replace(saved, best=best))
     for name in COPIED:
