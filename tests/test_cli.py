@@ -158,6 +158,8 @@ def test_report_of_ones_own_records(place, trained):
     assert "58.08 / 55.97" in highrank("report", cwd=place).stdout
     assert "there is no folder nowhere" in fails("report", "--results", "nowhere", cwd=place)
     assert "there is no file gone.md" in fails("report", "--readme", "gone.md", cwd=place)
+    (place / "old.md").write_bytes("<!-- ptb -->\n\xe9".encode("latin-1"))
+    assert "old.md is not UTF-8 text" in fails("report", "--readme", "old.md", cwd=place)
 
 
 @pytest.mark.parametrize("how", ["dynamic", "cache"])
@@ -186,13 +188,13 @@ def test_a_search_that_ends_at_an_edge_says_how_to_go_on(place, trained, monkeyp
     done = highrank("record", "my run", "--dynamic", "--cache", "--tune", "--tune-tokens", 60, cwd=place)
     made = json.loads((place / "results" / "runs" / "my run.json").read_text())
     told = done.stdout.splitlines()
-    for how, knobs in {"dynamic": ("lr", "lamb", "epsilon"), "cache": ("window", "theta")}.items():
+    for how, knobs in {"dynamic": ("lr", "lamb", "epsilon"), "cache": ("theta",)}.items():
         tuning = made[f"{how}_tuned"]["tuning"]
         assert {knob: tuning["at_edge"][knob] for knob in knobs} == dict.fromkeys(knobs, "only")
         line = next(
             i for i, line in enumerate(told) if line.startswith(f"  highrank evaluate 'my run' --{how} --tune ")
         )
-        edge = f"At an edge of what was tried: {knobs[0]} {tuning['best'][knobs[0]]} (the only one), "
+        edge = f"At an edge of what was tried: {knobs[0]} {tuning['best'][knobs[0]]} (the only one)"
         assert told[line - 1].startswith(edge)
         again = highrank(*shlex.split(told[line])[1:], "--tune-tokens", 60, cwd=place)
         assert edge in again.stdout  # 'evaluate' says it in the same words
@@ -290,6 +292,8 @@ def test_cache_evaluation(place, trained):
     assert "choose one" in fails("evaluate", "run", "--cache", "--dynamic", cwd=place)
     assert "must be below 1" in fails("evaluate", "run", "--cache", "--lambda", 1.5, cwd=place)
     assert "--window belongs to --cache" in fails("evaluate", "run", "--window", 5, cwd=place)
+    whole = [highrank("evaluate", "run", "--cache", "--window", size, cwd=place).stdout for size in (10**5, 10**30)]
+    assert len({text.split("(")[0] for text in whole}) == 1  # as long as the text is all there is to remember
 
 
 def test_export_and_import(place, trained):

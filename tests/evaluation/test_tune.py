@@ -160,6 +160,11 @@ def test_a_cache_search_from_an_edge_looks_beyond_it():
     assert largest.best.lamb > LAMBDAS[-1]
 
 
+def test_a_window_as_long_as_the_text_is_no_edge(monkeypatch):
+    monkeypatch.setattr("highrank.evaluation.tune.MOST_ROUNDS", 1)  # then no other is tried
+    assert "window" not in tune_cache(make("mos"), torch.randint(V, (20,)), CacheSettings(window=500)).at_edge
+
+
 def test_a_cache_search_tells_its_progress():
     told = []
     tune_cache(make("mos"), torch.randint(V, (1100,)), CacheSettings(), lambda *done: told.append(done))

@@ -64,7 +64,7 @@ class Tuned(Generic[Settings]):
         Not those for which the next value does as well, nor a window as long as the text: there is nothing to be found
         beyond.
         """
-        edges = {}
+        edges: dict[str, str] = {}
         for knob in self.knobs:
             least: dict[float, float] = {}  # the least loss with each value
             for settings, nll in self.points:
@@ -73,7 +73,7 @@ class Tuned(Generic[Settings]):
             values, best = sorted(least), getattr(self.best, knob)
             whole = knob == "window" and best >= self.tokens
             if len(values) == 1:
-                edges[knob] = "only"
+                edges |= {} if whole else {knob: "only"}
             elif best == values[0] and least[values[1]] > least[best] + LEAST_GAIN:
                 edges[knob] = "smallest"
             elif best == values[-1] and least[values[-2]] > least[best] + LEAST_GAIN and not whole:
