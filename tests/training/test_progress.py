@@ -33,6 +33,9 @@ def test_an_epoch_is_one_line():
     assert told(epoch=80, best_valid_ppl=169.44).endswith(", best 169.44\n")
     first = told(epoch=1, averaged=False, train_ppl=1234.5, best_epoch=1, tokens_per_second=840.0, seconds=5.0)
     assert first == "epoch   1: train 1234.50, valid  69.44,  840 tok/s,     5s, new best\n"
+    diverged = told(train_ppl=math.exp(50.0), valid_ppl=math.exp(690.0), best_valid_ppl=math.inf, best_epoch=1)
+    assert "train 5.18e+21, valid 4.6e+299, " in diverged  # not all of its digits
+    assert diverged.endswith(", best inf\n")
     assert told(skipped=2).endswith(", new best, 2 windows skipped\n")  # longer, and still one line of a log
 
 

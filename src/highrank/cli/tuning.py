@@ -62,6 +62,6 @@ def _knobs(settings: Any) -> list[str]:
 
 
 def _ppl(nll: float) -> str:
-    from highrank.evaluation.perplexity import perplexity
+    from highrank.evaluation.perplexity import perplexity, shown
 
-    return f"{perplexity(nll):.3f}" if math.isfinite(nll) else "diverged"
+    return shown(perplexity(nll), 3) if math.isfinite(nll) else "diverged"
