@@ -158,6 +158,8 @@ def test_report_of_ones_own_records(place, trained):
     assert "58.08 / 55.97" in highrank("report", cwd=place).stdout
     assert "there is no folder nowhere" in fails("report", "--results", "nowhere", cwd=place)
     assert "there is no file gone.md" in fails("report", "--readme", "gone.md", cwd=place)
+    (place / "old.md").write_bytes("<!-- ptb -->\n\xe9".encode("latin-1"))
+    assert "old.md is not UTF-8 text" in fails("report", "--readme", "old.md", cwd=place)
 
 
 @pytest.mark.parametrize("how", ["dynamic", "cache"])
@@ -182,17 +184,22 @@ def test_a_search_that_ends_at_an_edge_says_how_to_go_on(place, trained, monkeyp
     monkeypatch.setattr("highrank.evaluation.tune.WINDOWS", (0.0,))
     monkeypatch.setattr("highrank.evaluation.tune.THETAS", (0.0,))
     monkeypatch.setattr("highrank.evaluation.tune.MOST_ROUNDS", 1)
-    done = highrank("record", "run", "--dynamic", "--cache", "--tune", "--tune-tokens", 60, cwd=place)
-    made = json.loads((place / "results" / "runs" / "run.json").read_text())
+    trained.rename(place / "my run")
+    done = highrank("record", "my run", "--dynamic", "--cache", "--tune", "--tune-tokens", 60, cwd=place)
+    made = json.loads((place / "results" / "runs" / "my run.json").read_text())
     told = done.stdout.splitlines()
-    for how, knobs in {"dynamic": ("lr", "lamb", "epsilon"), "cache": ("window", "theta")}.items():
+    for how, knobs in {"dynamic": ("lr", "lamb", "epsilon"), "cache": ("theta",)}.items():
         tuning = made[f"{how}_tuned"]["tuning"]
         assert {knob: tuning["at_edge"][knob] for knob in knobs} == dict.fromkeys(knobs, "only")
-        line = next(i for i, line in enumerate(told) if line.startswith(f"  highrank evaluate run --{how} --tune "))
-        edge = f"At an edge of what was tried: {knobs[0]} {tuning['best'][knobs[0]]} (the only one), "
+        line = next(
+            i for i, line in enumerate(told) if line.startswith(f"  highrank evaluate 'my run' --{how} --tune ")
+        )
+        edge = f"At an edge of what was tried: {knobs[0]} {tuning['best'][knobs[0]]} (the only one)"
         assert told[line - 1].startswith(edge)
-        again = highrank(*told[line].split()[1:], "--tune-tokens", 60, cwd=place)
+        again = highrank(*shlex.split(told[line])[1:], "--tune-tokens", 60, cwd=place)
         assert edge in again.stdout  # 'evaluate' says it in the same words
+    tune = ("--dynamic", "--tune", "--tune-tokens", 60, "--segment", 7)
+    assert "--segment 7" in highrank("evaluate", "my run", *tune, cwd=place).stdout.split("search on from there")[1]
 
 
 def test_record(place, trained):
@@ -229,6 +236,43 @@ def test_record(place, trained):
     assert "no trained weights yet" in fails("record", "run", cwd=place)
 
 
+def test_a_record_of_a_later_state_is_not_overwritten(place, trained):
+    """A copy was carried elsewhere and trained on: its record has what this run cannot make again."""
+    shutil.copytree(trained, place / "copy")
+    highrank("train", "ptb-mos", "--resume", "--out", "copy", "--max-epochs", 2, cwd=place)
+    highrank("record", "copy", "--cache", "--out", "mine.json", cwd=place)
+    before = (place / "mine.json").read_bytes()
+    said = "mine.json tells of a later state of this run, after 2 epochs: choose another --out"
+    assert said in fails("record", "run", "--out", "mine.json", cwd=place)
+    assert (place / "mine.json").read_bytes() == before
+    highrank("record", "run", "--out", "earlier.json", cwd=place)
+    highrank("record", "copy", "--out", "earlier.json", cwd=place)  # trained further: made anew
+    assert json.loads((place / "earlier.json").read_text())["epochs"] == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"provenance": None}, "holds something other than a record of this run"),
+        ({"provenance": []}, "holds something other than a record of this run"),
+        ({"recipe": None}, "mine.json is a damaged record: its recipe is not text; remove it or choose another --out"),
+        ({"valid_ppl": "low"}, "damaged record: its valid_ppl is not a number"),
+        ({"cache": {"valid_ppl": "low"}}, "damaged record: its cache.valid_ppl is not a number"),
+        ({"cache_tuned": {"tuning": {}}}, "damaged record: its cache_tuned.tuning lacks at_edge, best, tokens"),
+        ({"cache": None, "stages": None}, ""),
+    ],
+    ids=str,
+)
+def test_a_damaged_record_is_told_in_one_sentence(place, trained, change, sentence):
+    highrank("record", "run", "--out", "mine.json", cwd=place)
+    record = place / "mine.json"
+    record.write_text(json.dumps(json.loads(record.read_text()) | change))
+    if sentence:
+        assert sentence in fails("record", "run", "--cache", "--out", "mine.json", cwd=place)
+    else:
+        assert "cache: valid" in highrank("record", "run", "--cache", "--out", "mine.json", cwd=place).stdout
+
+
 def test_brackets_in_a_folders_name_are_no_markup(place, trained):
     odd = place / "odd" / "a[red]"
     shutil.copytree(trained, odd)
@@ -248,6 +292,8 @@ def test_cache_evaluation(place, trained):
     assert "choose one" in fails("evaluate", "run", "--cache", "--dynamic", cwd=place)
     assert "must be below 1" in fails("evaluate", "run", "--cache", "--lambda", 1.5, cwd=place)
     assert "--window belongs to --cache" in fails("evaluate", "run", "--window", 5, cwd=place)
+    whole = [highrank("evaluate", "run", "--cache", "--window", size, cwd=place).stdout for size in (10**5, 10**30)]
+    assert len({text.split("(")[0] for text in whole}) == 1  # as long as the text is all there is to remember
 
 
 def test_export_and_import(place, trained):
@@ -460,6 +506,42 @@ def test_training_goes_on_where_the_text_lies_elsewhere(place, monkeypatch):
     highrank("evaluate", "run", cwd=place)
 
 
+def test_a_folder_corpus_that_was_moved_is_found_where_the_user_says(place, trained, monkeypatch):
+    resume = ("train", "ptb-mos", "--resume", "--out", "run", "--max-epochs", 1)
+    (place / "toy").rename(place / "text")
+    for command in (resume, ("evaluate", "run")):
+        said = fails(*command, cwd=place)
+        assert (
+            f"the text that run was trained on is not at {place / 'toy'}: say where it is now with --data-dir" in said
+        )
+        highrank(*command, "--data-dir", "text", cwd=place)
+    (place / "corpora").mkdir()
+    (place / "text").rename(place / "corpora" / "toy")
+    monkeypatch.setenv("HIGHRANK_DATA", str(place / "corpora"))
+    for command in (resume, ("evaluate", "run")):
+        highrank(*command, cwd=place)
+        highrank(*command, "--data-dir", "corpora", cwd=place)
+
+
+def test_a_resumed_run_forgets_a_data_folder_that_is_not_here(place, trained, monkeypatch):
+    """As 'evaluate' does: the run was carried from another machine."""
+    info = trained / "run.json"
+    stored = json.loads(info.read_text()) | {"data_dir": str(place / "gone")}
+    stored["recipe"]["data"]["corpus"] = "penn"
+    info.write_text(json.dumps(stored))
+    monkeypatch.setenv("HIGHRANK_DATA", str(place / "corpora"))
+    for command in (("train", "ptb-mos", "--resume", "--out"), ("evaluate",)):
+        assert f"was not found in {place / 'corpora'}" in fails(*command, "run", cwd=place)
+
+
+def test_resume_takes_the_same_settings_again(place):
+    (place / "corpora").mkdir()
+    (place / "toy").rename(place / "corpora" / "toy")
+    own = (*settings("data.corpus=toy"), "--data-dir", "corpora", "--out", "run", "--max-epochs", 1)
+    highrank("train", "ptb-mos", *own, cwd=place)
+    highrank("train", "ptb-mos", *own, "--resume", cwd=place)
+
+
 # --- mistakes -------------------------------------------------------------------------------------------------------
 
 
@@ -518,8 +600,8 @@ def test_resume_with_a_changed_recipe(place, trained, arguments, sentence):
 
 def test_resume_with_changed_text(place, trained):
     (place / "toy" / "train.txt").write_text("something else\n" * 200)
-    for command in (["train", "ptb-mos", "--out", "run", "--resume"], ["evaluate", "run"]):
-        assert "is not the one that run was trained on" in fails(*command, cwd=place)
+    for command in (("train", "ptb-mos", "--resume", "--out"), ("evaluate",)):
+        assert "is not the one that run was trained on" in fails(*command, "run", cwd=place)
 
 
 def damage_lose(run: Path) -> None:
@@ -625,6 +707,9 @@ def test_runs_shows_a_damaged_run_and_goes_on(place, trained):
     (place / "worst" / "summary.json").write_text("[1]")
     rows = json.loads(highrank("runs", ".", "--json", cwd=place).stdout)
     assert [r["state"].split(":")[0] for r in rows] == ["can resume", "damaged", "damaged"]
+    (place / "worst" / "summary.json").write_text('{"epochs": 1, "valid_ppl": "low", "test_ppl": null}')
+    assert "its valid_ppl is not a number" in highrank("runs", ".", cwd=place).stdout
+    assert "its valid_ppl is not a number" in fails("record", "worst", cwd=place)
     assert "There are no runs" in highrank("runs", "toy", cwd=place).stdout
 
 

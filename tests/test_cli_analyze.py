@@ -87,7 +87,7 @@ def test_other_text(place, tmp_path, toy_folder):
     (toy_folder / "train.txt").write_text("something else\n" * 200)
     assert "is not the one that other was trained on" in fails("analyze", "other", cwd=tmp_path)
     shutil.rmtree(toy_folder)
-    assert "there is no corpus, nor a folder with train.txt" in fails("analyze", "other", cwd=tmp_path)
+    assert "other was trained on is not at" in fails("analyze", "other", cwd=tmp_path)
 
 
 # --- models of transformers -----------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import math
 import os
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from highrank.files import (
     read_json,
     read_tensors,
     replacing,
+    whole_folder,
     write_json,
     write_tensors,
     write_text,
@@ -102,3 +104,27 @@ def test_a_file_where_a_folder_should_be(tmp_path):
     with pytest.raises(UserError, match=r"cannot write .*; choose another folder\."):
         write_text(tmp_path / "file" / "x.txt", "x")
     assert os.listdir(tmp_path) == ["file"]
+
+
+def test_the_folder_one_is_in_is_not_replaced(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"\. is the folder you are in: choose a new one"), whole_folder(Path(".")):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_infinite_numbers_are_written_as_json_and_read_back(tmp_path):
+    value = {
+        "ppl": math.inf, "a \"b\": c": [-math.inf, 1.5, {"x": math.inf}], "Infinity": "Infinity", "list": ["Infinity"],
+        "text": "a\n  Infinity\n, Infinity", "none": [],
+    }  # fmt: skip
+    write_json(tmp_path / "x.json", value)
+    text = (tmp_path / "x.json").read_text()
+    assert json.loads(text, parse_constant=lambda word: pytest.fail(word)) == value
+    assert read_json(tmp_path / "x.json", "thing") == value
+
+
+def test_what_is_printed_for_programs_is_json(capsys):
+    options.print_json({"nll": math.nan, "all": [math.inf, (1.0, -math.inf)], "text": "Infinity", "true": True})
+    printed = json.loads(capsys.readouterr().out, parse_constant=lambda word: pytest.fail(word))
+    assert printed == {"nll": None, "all": [None, [1.0, None]], "text": "Infinity", "true": True}

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from highrank.errors import UserError
+
+# Alone on a line, or after its key: inside a text the word stays.
+INFINITE = re.compile(r'^( *(?:"(?:[^"\\]|\\.)*": )?-?)Infinity(?=,?$)', re.MULTILINE)
 
 
 def output_folder(folder: Path) -> Path:
@@ -47,8 +51,8 @@ def new_folder(folder: Path) -> None:
 def whole_folder(folder: Path) -> Iterator[Path]:
     """A folder beside the new `folder` to fill; it takes that name only once it is complete."""
     new_folder(folder)
-    if folder.resolve() == Path.cwd():  # it would be another folder of that name afterwards
-        raise UserError(f"{folder} is the folder that you are in: choose a new one with --out.")
+    if folder.resolve() == Path.cwd():  # another would take its place, and whoever is in it would be nowhere
+        raise UserError(f"{folder} is the folder you are in: choose a new one below it with --out.")
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     try:
         yield temporary
@@ -85,7 +89,9 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    """Infinity, as of a run that diverged, is no JSON; 1e999 is, and is read as infinity here and by most others."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    write_text(path, INFINITE.sub(r"\g<1>1e999", text) + "\n")
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:

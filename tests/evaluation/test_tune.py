@@ -1,6 +1,7 @@
 """The searches find what they should, list what they tried, and agree with the evaluations they stand for."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,7 +9,16 @@ import torch
 from highrank.evaluation.cache import cache_evaluate
 from highrank.evaluation.dynamic import dynamic_evaluate, gradient_statistics
 from highrank.evaluation.perplexity import Evaluation
-from highrank.evaluation.tune import KNOBS, LEAST_GAIN, MOST_POINTS, Tuned, coarse_to_fine, tune_cache, tune_dynamic
+from highrank.evaluation.tune import (
+    KNOBS,
+    LAMBDAS,
+    LEAST_GAIN,
+    MOST_POINTS,
+    Tuned,
+    coarse_to_fine,
+    tune_cache,
+    tune_dynamic,
+)
 from highrank.models import LanguageModel
 from highrank.recipes.recipe import CacheSettings, DynamicSettings
 
@@ -136,6 +146,23 @@ def test_a_cache_search_goes_on_beyond_its_first_grid(monkeypatch):
             assert cache_evaluate(model, ids, near).nll > tuned.points[0][1] - LEAST_GAIN
     monkeypatch.setattr("highrank.evaluation.tune.MOST_ROUNDS", 1)
     assert tune_cache(model, ids, start).at_edge == {"window": "largest"}
+
+
+def test_a_cache_search_from_an_edge_looks_beyond_it():
+    """No word comes twice: the smaller the share of the cache, the better."""
+    ids, model = torch.randperm(V), make("mos")
+    first = tune_cache(model, ids, CacheSettings())
+    assert (first.best.lamb, first.at_edge["lamb"]) == (LAMBDAS[0], "smallest")
+    again = tune_cache(model, ids, first.best)
+    assert again.best.lamb < first.best.lamb
+    assert "lamb" not in tune_cache(model, ids, replace(first.best, lamb=1e-4)).at_edge  # as good as none
+    largest = tune_cache(model, torch.zeros(40, dtype=torch.long), CacheSettings(window=1, lamb=LAMBDAS[-1]))
+    assert largest.best.lamb > LAMBDAS[-1]
+
+
+def test_a_window_as_long_as_the_text_is_no_edge(monkeypatch):
+    monkeypatch.setattr("highrank.evaluation.tune.MOST_ROUNDS", 1)  # then no other is tried
+    assert "window" not in tune_cache(make("mos"), torch.randint(V, (20,)), CacheSettings(window=500)).at_edge
 
 
 def test_a_cache_search_tells_its_progress():

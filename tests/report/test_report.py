@@ -463,6 +463,9 @@ def test_slowdowns_come_from_the_benchmark(tmp_path):
         csv.write_text(text)
         with pytest.raises(UserError, match=f"step_h200.csv is not a benchmark's CSV: {problem}; measure anew."):
             build(tmp_path)
+    csv.write_bytes(b"\xff\xfe")
+    with pytest.raises(UserError, match=r"step_h200.csv is not a benchmark's CSV \(.*codec.*\); measure anew."):
+        build(tmp_path)
 
 
 def test_what_the_loss_costs_comes_from_the_benchmarks(tmp_path):
@@ -700,6 +703,22 @@ def test_what_is_null_or_empty_in_a_record_is_as_if_missing(tmp_path):
     for _, figure in figures(report.records, report.analyses).values():
         close(figure)
     assert figures([one for one in report.records if one.file == "c.json"], []) == {}  # nothing that could be drawn
+    assert figures([], [one for one in report.analyses if one.file == "empty.json"]) == {}
+
+
+def test_links_lead_to_records_whatever_their_names(tmp_path):
+    put(tmp_path / "my results", **{"ü [x](y)": make()})
+    report = build(tmp_path / "my results")
+    link = "my%20results/runs/%C3%BC%20%5Bx%5D%28y%29.json"
+    parts = sections(report, "my results")
+    assert f"[record]({link})" in parts["results"]
+    assert f"]({link})" in parts["ptb"]
+    write(report, tmp_path / "page")
+    assert f"]({link})" not in (tmp_path / "page" / "report.md").read_text()
+    assert f"](../{link})" in (tmp_path / "page" / "report.md").read_text()
+    page = (tmp_path / "page" / "report.html").read_text()
+    assert page.count(f'href="../{link}"') == page.count('.json"') > 1
+    assert "runs/ü [x](y).json" in [entry["record"] for entry in flat(table_of(report.results, "ptb"))]  # a file's name
 
 
 def test_markers_choose_the_sections():

@@ -187,6 +187,59 @@ def test_an_index_that_was_changed_is_told_before_anything_is_made_of_it(run, tm
     assert not (tmp_path / "new").exists()
 
 
+def test_weights_that_a_dtype_cannot_hold_are_refused(run, tmp_path):
+    """They would be infinite on the other side, without a word."""
+    saved = checkpoints.load(run.folder)
+    saved.weights["head.bias"][0] = -70_000.0
+    checkpoints.save(run.folder, saved)
+    with pytest.raises(UserError, match=r"head\.bias holds 7e\+04, more than the 65,504 that float16 can: export with"):
+        export_run(run, tmp_path / "export", torch.float16, 10**6, averages_only=False)
+    assert not (tmp_path / "export").exists()
+    export_run(run, tmp_path / "export", torch.bfloat16, 10**6, averages_only=False)
+
+
+def test_a_run_that_lost_its_best_weights_does_not_export_others_for_them(run, tmp_path):
+    run.model_file.unlink()
+    with pytest.raises(UserError, match=r"there is no trained model at .*model\.safetensors"):
+        export_run(run, tmp_path / "export", torch.float16, 10**6, averages_only=True)
+    assert not (tmp_path / "export").exists()
+
+
+@pytest.mark.parametrize(
+    ("curve", "said"),
+    [
+        (b"\xff\xfe\n", r"epochs\.jsonl is damaged \(.*codec"),
+        (b"hello\n", r"epochs\.jsonl is damaged \(Expecting value"),
+        (b"[1]\n", r"epochs\.jsonl is damaged \(line 1: it is not an object"),
+        (
+            b'{"kind": "epoch", "epoch": 1}\n',
+            r"epochs\.jsonl is damaged \(line 1: it lacks averaged, seconds, train_ppl",
+        ),
+    ],
+)
+def test_a_damaged_curve_is_told_before_anything_is_made_of_it(run, tmp_path, curve, said):
+    """Not after the training that follows, when it is added to."""
+    export_run(run, tmp_path / "export", torch.float16, 10**6, averages_only=False)
+    (tmp_path / "export" / "epochs.jsonl").write_bytes(curve)
+    with pytest.raises(UserError, match=said):
+        import_run(tmp_path / "export", Run(tmp_path / "new"))
+    assert not (tmp_path / "new").exists()
+    run.metrics_file.write_bytes(curve)
+    with pytest.raises(UserError, match=said.replace("epochs", "metrics")):
+        export_run(run, tmp_path / "again", torch.float16, 10**6, averages_only=False)
+
+
+def test_an_import_lacks_no_weights(run, tmp_path):
+    export_run(run, tmp_path / "export", torch.float16, 10**6, averages_only=False)
+    index = tmp_path / "export" / "index.json"
+    told = json.loads(index.read_text())
+    told["tensors"] = {name: where for name, where in told["tensors"].items() if not name.startswith("weights/")}
+    index.write_text(json.dumps(told | {"sha256": None}))
+    with pytest.raises(UserError, match="belongs to another model: it lacks tensor"):
+        import_run(tmp_path / "export", Run(tmp_path / "new"))
+    assert not (tmp_path / "new").exists()
+
+
 def test_an_export_is_no_run_to_go_on_with(run, toy_corpus, tmp_path):
     """It has all that a run has but a checkpoint: training in it would begin from nothing, without a word."""
     folder = tmp_path / "export"

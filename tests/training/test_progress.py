@@ -33,6 +33,9 @@ def test_an_epoch_is_one_line():
     assert told(epoch=80, best_valid_ppl=169.44).endswith(", best 169.44\n")
     first = told(epoch=1, averaged=False, train_ppl=1234.5, best_epoch=1, tokens_per_second=840.0, seconds=5.0)
     assert first == "epoch   1: train 1234.50, valid  69.44,  840 tok/s,     5s, new best\n"
+    diverged = told(train_ppl=math.exp(50.0), valid_ppl=math.exp(690.0), best_valid_ppl=math.inf, best_epoch=1)
+    assert "train 5.18e+21, valid 4.6e+299, " in diverged  # not all of its digits
+    assert diverged.endswith(", best inf\n")
     assert told(skipped=2).endswith(", new best, 2 windows skipped\n")  # longer, and still one line of a log
 
 
@@ -86,3 +89,17 @@ def test_progress_within_an_epoch_fits_too(terminal, monkeypatch):
     assert shown
     assert max(map(len, shown)) <= 80
     assert re.search(r"ppl 45\.1.* left .*in all" if terminal else r"ppl 45\.1, about \d+\w+ left in all", shown[-1])
+
+
+@pytest.mark.parametrize("began", [0, 500])
+def test_the_time_left_counts_what_this_start_has_done(began, monkeypatch):
+    """A resumed run may begin in the middle of an epoch, which somebody else's time has paid for."""
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "perf_counter", lambda: now[0])
+    with watch(console(), 3, None) as listener:
+        listener.epoch_started(2, 1000, began)
+        now[0] = 10.0
+        assert listener.left(began + 100) == {0: "3m10s", 500: "2m20s"}[began]  # 10 s for every 100 rows
+        now[0] += (900 - began) / 10
+        listener.epoch_started(3, 1000, 0)
+        assert listener.left(0) == "1m40s"

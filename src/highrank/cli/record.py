@@ -2,13 +2,16 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from highrank.cli.options import DataDir, Device, RunFolder, find_device, say, say_written, watching
 from highrank.cli.tuning import say_edges, say_point
 from highrank.errors import UserError
+
+if TYPE_CHECKING:
+    from highrank.training.run import Run
 
 
 def record(
@@ -35,9 +38,8 @@ def record(
     it has and gains what is new, unless the run was trained further. It is written split by split: Ctrl-C costs only
     the one at hand, and the next call takes up what was cut off.
     """
-    from highrank.files import output_folder, read_json, write_json
+    from highrank.files import output_folder, write_json
     from highrank.training.record import record as make_record
-    from highrank.training.record import record_of
     from highrank.training.run import Run, run_corpus
 
     if tune and not (dynamic or cache):
@@ -52,9 +54,7 @@ def record(
         output = output_folder(output) / f"{run.resolve().name}.json"
     if not opened.model_file.exists():
         raise UserError(f"{run} has no trained weights yet: let it finish an epoch first.")
-    known = read_json(output, "record") if output.exists() else None
-    if known is not None and not record_of(opened, known):
-        raise UserError(f"{output} holds something other than a record of this run: choose another --out.")
+    known = _known(opened, output) if output.exists() else None
     where = find_device(device)
     corpus = run_corpus(run, data_dir)
     with watching() as watch:
@@ -65,16 +65,36 @@ def record(
     parts = [f"{how}{_scores(part)}" for how, part in _parts(made)]
     say(f"{made['recipe']}, {made['epochs']} epoch{'s' * (made['epochs'] != 1)}: {'; '.join(parts)}")
     for how in ("dynamic_tuned", "cache_tuned"):
-        if how in made:
-            say_edges(made[how]["tuning"], run)
+        if tuning := made.get(how, {}).get("tuning"):
+            say_edges(tuning, run)
     say_written(output)
+
+
+def _known(run: "Run", output: Path) -> dict[str, Any]:
+    """The record that is there already, if it is one to go on with."""
+    from highrank.files import read_json
+    from highrank.report.shape import RUN, TUNED
+    from highrank.shape import wrong
+    from highrank.training.checkpoint import load_progress
+    from highrank.training.record import record_of
+
+    known = read_json(output, "record")
+    if not record_of(run, known):
+        raise UserError(f"{output} holds something other than a record of this run: choose another --out.")
+    if said := wrong(known, RUN | {"dynamic_tuned?": TUNED, "cache_tuned?": TUNED}):
+        raise UserError(f"{output} is a damaged record: {said}; remove it or choose another --out.")
+    if known.get("updates", 0) > load_progress(run.folder).step:  # of a copy that was carried elsewhere and trained on
+        raise UserError(
+            f"{output} tells of a later state of this run, after {known['epochs']} epochs: choose another --out."
+        )
+    return {key: value for key, value in known.items() if value is not None or f"{key}?" not in RUN}  # null: not there
 
 
 def _parts(made: dict) -> list[tuple[str, dict]]:
     ended = [(_stage(s["stage"]), s) for s in made.get("stages", [])[:-1]]  # the oldest records have none
     hows = ("dynamic", "dynamic_tuned", "cache", "cache_tuned")
     adapted = [(f"{how.replace('_', ', ')}: ", made[how]) for how in hows if how in made]
-    return [*ended, (_stage(made["stage"]) if ended else "", made), *adapted]
+    return [*ended, (_stage(made.get("stage", 0)) if ended else "", made), *adapted]
 
 
 def _scores(part: dict) -> str:

@@ -92,7 +92,7 @@ def train(
     if resume:
         stored = run.recipe()
         if settings or stored.name != chosen.name:
-            _check_same_recipe(stored.resolved(), chosen.resolved(), run.folder)
+            _check_same_recipe(stored.resolved(), chosen.resolved(), run.folder, data_dir)
         chosen, corpus = stored, run_corpus(run.folder, data_dir)
     elif run.exists():
         raise UserError(f"{run.folder} already holds a run: add --resume to continue it, or choose another --out.")
@@ -154,14 +154,15 @@ def _belongs(folder: str, recipe: str) -> bool:
     return rest == "" or (rest.startswith("-") and rest[1:].isdigit())
 
 
-def _check_same_recipe(stored: dict[str, Any], chosen: dict[str, Any], folder: Path) -> None:
+def _check_same_recipe(stored: dict[str, Any], chosen: dict[str, Any], folder: Path, data_dir: Path | None) -> None:
     """One sentence for the first value in which a resumed run would differ from what it was started with."""
+    from highrank.data.corpus import own_folder
     from highrank.recipes import flat
 
     if chosen["train"]["precision"] == "auto":
         chosen["train"]["precision"] = stored["train"]["precision"]  # decided when the run was started
-    if Path(chosen["data"]["corpus"]).exists():
-        chosen["data"]["corpus"] = str(Path(chosen["data"]["corpus"]).resolve())
+    if own := own_folder(chosen["data"]["corpus"], data_dir):
+        chosen["data"]["corpus"] = str(own)
     old, new = ({"name": recipe["name"], **flat(recipe)} for recipe in (stored, chosen))
     for key, value in old.items():
         if new[key] != value:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,13 +41,14 @@ def say_edges(found: dict[str, Any], run: Path) -> None:
     """Which of the best settings lie at an edge of what was tried (`Tuned.as_json`), and how to look beyond."""
     if not found["at_edge"]:
         return
-    best = {NAMES[key]: str(value) for key, value in found["best"].items() if key in NAMES}
+    best = {NAMES.get(key, key): str(value) for key, value in found["best"].items() if key in (*NAMES, "segment")}
     said = {"smallest": "the smallest", "largest": "the largest", "only": "the only one"}
     edges = ", ".join(f"{NAMES[knob]} {best[NAMES[knob]]} ({said[which]})" for knob, which in found["at_edge"].items())
     how = "--cache" if "window" in best else "--dynamic"
     say(
         f"At an edge of what was tried: {edges}. Better settings may lie beyond; search on from there with:\n"
-        f"  highrank evaluate {run} {how} --tune {' '.join(f'--{name} {value}' for name, value in best.items())}"
+        f"  highrank evaluate {shlex.quote(str(run))} {how} --tune "
+        f"{' '.join(f'--{name} {value}' for name, value in best.items())}"
     )
 
 
@@ -60,6 +62,6 @@ def _knobs(settings: Any) -> list[str]:
 
 
 def _ppl(nll: float) -> str:
-    from highrank.evaluation.perplexity import perplexity
+    from highrank.evaluation.perplexity import perplexity, shown
 
-    return f"{perplexity(nll):.3f}" if math.isfinite(nll) else "diverged"
+    return shown(perplexity(nll), 3) if math.isfinite(nll) else "diverged"

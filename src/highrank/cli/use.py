@@ -52,6 +52,7 @@ def evaluate(
     from highrank.evaluation.cache import cache_evaluate
     from highrank.evaluation.dynamic import cached_statistics, dynamic_evaluate
     from highrank.evaluation.perplexity import evaluate as evaluate_stream
+    from highrank.evaluation.perplexity import shown
     from highrank.evaluation.tune import Tuned, tune_cache, tune_dynamic
     from highrank.recipes import cache_settings, dynamic_settings
     from highrank.training.run import run_corpus
@@ -131,7 +132,7 @@ def evaluate(
     how = f"dynamic evaluation, {_told(row['dynamic'])}; " if dynamic else ""
     how = f"with a cache, {_told(row['cache'])}; " if cache else how
     say(
-        f"{run}: {split} perplexity {result.perplexity:.2f} "
+        f"{run}: {split} perplexity {shown(result.perplexity)} "
         f"({how}{result.nll:.4f} nats a token, {result.tokens:,} tokens predicted)"
     )
 

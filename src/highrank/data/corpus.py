@@ -64,15 +64,20 @@ def corpus_info(name: str) -> CorpusInfo:
     return CORPORA[name]
 
 
+def own_folder(name: str, data_dir: Path | None) -> Path | None:
+    """The whole path of a folder of the user's own, named as it is seen from here or from `data_dir`."""
+    folders = [] if name in CORPORA else [Path(name), *([data_dir / name] if data_dir else [])]
+    return next((folder.resolve() for folder in folders if (folder / "train.txt").exists()), None)
+
+
 def load_corpus(name: str, data_dir: Path | None = None, level: Level = "word") -> Corpus:
     """A corpus of the catalog, its counts checked, or any folder with the three files, read at `level`.
 
     Ids come from the cache where the text has not changed.
     """
     if name not in CORPORA:
-        for folder in (Path(name), *([data_dir / name] if data_dir else [])):
-            if (folder / "train.txt").exists():
-                return read_corpus(folder.resolve(), level)
+        if folder := own_folder(name, data_dir):
+            return read_corpus(folder, level)
         if Path(name).is_file():
             raise UserError(f"{name} is a file: name the folder that holds train.txt, valid.txt and test.txt.")
         raise UserError(f'there is no corpus, nor a folder with train.txt, called "{name}"{nearest(name, CORPORA)}')

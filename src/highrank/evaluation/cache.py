@@ -48,7 +48,7 @@ def cache_evaluate(
 ) -> Evaluation:
     """Mean loss of ids[1:] under the mixture of model and cache; `block` bounds memory only."""
     blocks = _read(model, ids, block, on_progress)
-    p = cache_probabilities(blocks, [(settings.window, settings.theta)])
+    p = cache_probabilities(blocks, [(min(settings.window, len(ids)), settings.theta)])
     return Evaluation(mixed_nll(p.model, p.cache[0], settings.lamb), len(ids) - 1)
 
 

@@ -24,6 +24,11 @@ def perplexity(nats: float) -> float:
     return math.exp(nats) if nats < 700 else math.inf
 
 
+def shown(ppl: float, digits: int = 2) -> str:
+    """58.08; of a model that diverged 5.18e+21 rather than all of its digits."""
+    return f"{ppl:.{digits}f}" if ppl < 1e6 else f"{ppl:.3g}"
+
+
 @dataclass(frozen=True)
 class Evaluation:
     nll: float  # nats a token

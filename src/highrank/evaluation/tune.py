@@ -73,7 +73,8 @@ class Tuned(Generic[Settings]):
             values, best = sorted(least), getattr(self.best, knob)
             whole = knob == "window" and best >= self.tokens
             if len(values) == 1:
-                edges[knob] = "only"
+                if not whole:
+                    edges[knob] = "only"
             elif best == values[0] and least[values[1]] > least[best] + LEAST_GAIN:
                 edges[knob] = "smallest"
             elif best == values[-1] and least[values[-2]] > least[best] + LEAST_GAIN and not whole:
@@ -144,7 +145,8 @@ def tune_cache(
 ) -> Tuned[CacheSettings]:
     """The settings with the least loss on `ids` that the search meets; the model reads the text once."""
     blocks, tokens = read_once(model, ids, on_progress=on_progress), len(ids) - 1
-    lambdas = sorted({*LAMBDAS, start.lamb})
+    beyond = [lamb for lamb in (start.lamb / 2, (1 + start.lamb) / 2) if not LAMBDAS[0] <= lamb <= LAMBDAS[-1]]
+    lambdas = sorted({*LAMBDAS, start.lamb, *beyond})  # who starts at an edge looks beyond it
     points: list[tuple[CacheSettings, float]] = []
     losses: dict[tuple[float, float], float] = {}  # the least at each place, in doublings of window and theta
     seen: set[tuple[int, float]] = set()  # windows, no longer than the text, and thetas

@@ -81,7 +81,10 @@ def fill(text: str, parts: dict[str, str]) -> str:
 
 def update(readme: Path, report: Report) -> bool:
     """Renew the tables in `readme`; returns whether anything changed."""
-    old = readme.read_text(encoding="utf-8")
+    try:
+        old = readme.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{readme} is not UTF-8 text ({error}): convert it first.") from None
     link = Path(os.path.relpath(report.results, readme.parent)).as_posix()
     new = fill(old, sections(report, link))
     if new != old:

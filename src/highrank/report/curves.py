@@ -97,14 +97,15 @@ def _spectrum(analyses: list[Analysis]) -> tuple[str, Figure] | None:
     for one in sorted(analyses, key=quality):
         usual = RECIPES.get(one.model["recipe"])
         as_usual = usual and one.model.get("n_components") == usual.model.n_components
-        if as_usual and one.model.get("spectrum") and one.model["recipe"].startswith("ptb-"):
+        values = (one.model.get("spectrum") or {}).get("values", [])
+        if as_usual and any(values) and one.model["recipe"].startswith("ptb-"):  # a log scale has no zero
             chosen.setdefault(one.model["recipe"], one)
     if not chosen:
         return None
     figure, (axis,) = _panels(1)
     for name, one in chosen.items():
         spectrum = one.model["spectrum"]
-        largest = max(spectrum["values"], default=0.0) or 1.0
+        largest = max(spectrum["values"])
         label = f"{name}: rank {'at least ' if one.at_least else ''}{one.model['rank']:,}"
         axis.plot(spectrum["index"], [v / largest for v in spectrum["values"]], color=_colour(name), label=label)
     axis.set(xscale="log", yscale="log", xlabel="index", ylabel="singular value / largest")

@@ -5,7 +5,7 @@ from typing import Any
 from highrank.recipes import RECIPES
 from highrank.report.choice import best, of_state, runs_of
 from highrank.report.records import Record
-from highrank.report.table import NOT_RUN
+from highrank.report.table import NOT_RUN, address
 
 HEADINGS = ("recipe", "trained for", "valid / test", "+ dynamic evaluation", "the paper's", "finetuned", "record")
 
@@ -27,7 +27,7 @@ def overview(records: list[Record], link: str) -> str:
         dynamic = of_state("dynamic")(record)
         adapted = _pair(dynamic["valid_ppl"], dynamic["test_ppl"]) if dynamic else NOT_RUN
         ours = f"**{_pair(data['valid_ppl'], data['test_ppl'])}**"
-        source = f"[record]({link}/{record.path})"
+        source = f"[record]({address(link, record.path)})"
         lines.append(f"| `{recipe.name}` | {_time(record, data)} | {ours} | {adapted} | {paper} | {source} |")
     return "\n".join(lines)
 

@@ -6,7 +6,7 @@ from importlib import resources
 
 from highrank.report.choice import trained_for
 from highrank.report.curves import COLOURS
-from highrank.report.table import Cell, Column, Origin, Table, as_good, ours, printed
+from highrank.report.table import Cell, Column, Origin, Table, address, as_good, ours, printed
 
 VARIABLES = {"softmax": "softmax", "moc": "moc", "mos": "mos", "other": "other", "paper": "theirs"}
 
@@ -90,7 +90,7 @@ def _ours(cell: Cell, column: Column, link: str) -> str:
     text = ours(cell, column)
     if cell.ours is None or cell.origin is None:
         return f"<td class=none>{text}</td>"
-    where = f"{link}/{cell.origin.path}"
+    where = address(link, cell.origin.path)
     kind = "ours good" if as_good(cell, column) else "ours"
     return (
         f'<td class="{kind}"><a href="{html.escape(where)}" title="{html.escape(_told(cell.origin))}">{text}</a></td>'
@@ -137,7 +137,7 @@ def _runs(runs: list[dict[str, str]], link: str) -> str:
     lines = []
     for run in runs:
         name, what, *rest = [_text(value) for key, value in run.items() if key != "path"]
-        line = f'<th scope=row><a href="{html.escape(link)}/{html.escape(run["path"])}">{name}</a></th>'
+        line = f'<th scope=row><a href="{html.escape(address(link, run["path"]))}">{name}</a></th>'
         line += f"<td class=words>{what}</td>" + "".join(f"<td>{value}</td>" for value in rest)
         lines.append(f"<tr>{line}</tr>")
     body = f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody>"

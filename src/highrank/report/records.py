@@ -145,8 +145,11 @@ def load_csv(results: Path, name: str) -> list[dict[str, str]]:
     if not path.exists():
         return []
     needed = STEP if name.startswith("step") else LOSS
-    with open(path, newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file, restval=""))
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file, restval=""))
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not a benchmark's CSV ({error}); measure anew.") from None
     if rows and (missing := [column for column in needed if column not in rows[0]]):
         raise UserError(f"{path} is not a benchmark's CSV: it has no column {missing[0]}; measure anew.")
     for number, row in enumerate(rows, start=1):

@@ -14,6 +14,7 @@ RUN = {
     "seed": SEED,
     **TRAINED,
     "provenance": {"machine": TEXT, "commit?": TEXT},
+    "updates?": WHOLE,
     "stage?": WHOLE,
     "stages?": [{"stage": WHOLE, **TRAINED}],
     "pieces?": [{"epoch": AMOUNT, "commit?": TEXT, "machine?": TEXT, "exported?": {"averages_only?": YES_OR_NO}}],
@@ -22,6 +23,7 @@ RUN = {
     "curve?": Columns(epoch=[AMOUNT], seconds=[AMOUNT], valid_ppl=[DRAWN]),  # a loss that is not finite is a word
     **{f"{how}?": GROWING for how in ("dynamic", "dynamic_tuned", "cache", "cache_tuned")},
 }
+TUNED = GROWING | {"tuning?": {"tokens": WHOLE, "best": {}, "at_edge": {}}}  # what `highrank record` goes on from
 MODEL = {
     "recipe?": TEXT,
     "head": TEXT,

@@ -7,6 +7,7 @@ number, for `highrank report --json`; `markdown` into text.
 import re
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 NOT_RUN = "not run"
 NO_BREAK = "\u00a0"
@@ -108,6 +109,11 @@ def _numbers(values: tuple[float, ...], digits: int, unit: str) -> str:
     return " / ".join(f"{value:,.{digits}f}{unit}" for value in values)
 
 
+def address(link: str, path: str) -> str:
+    """Where a link leads, in Markdown and HTML: a name may hold spaces and brackets."""
+    return quote(f"{link}/{path}", safe="/&")
+
+
 def markdown(table: Table, link: str) -> str:
     """The table in Markdown; our numbers link to their records below the folder `link`."""
     head = [table.label]
@@ -121,7 +127,7 @@ def markdown(table: Table, link: str) -> str:
         for column, cell in zip(table.columns, row.cells, strict=True):
             line += [printed(cell, column)] if column.paper else []
             text = ours(cell, column)
-            line.append(f"[**{text}**]({link}/{cell.origin.path})" if cell.origin else text)
+            line.append(f"[**{text}**]({address(link, cell.origin.path)})" if cell.origin else text)
         line += [row.about] if table.about_column else []
         lines.append(f"| {' | '.join(line)} |")
     return "\n".join(lines)

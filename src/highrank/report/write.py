@@ -11,7 +11,7 @@ from highrank.report.curves import CORPORA, close, figures, save
 from highrank.report.page import page
 from highrank.report.perplexity import in_paper
 from highrank.report.records import Record
-from highrank.report.table import markdown, unbroken
+from highrank.report.table import address, markdown, unbroken
 
 TITLE = "Breaking the softmax bottleneck, run again"
 
@@ -107,7 +107,7 @@ def _markdown(report: Report, captions: dict[str, str], link: str) -> str:
         names = [key for key in runs[0] if key != "path"]
         lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
         for run in runs:
-            values = [f"[{run['record']}]({link}/{run['path']})", *(run[key] for key in names[1:])]
+            values = [f"[{run['record']}]({address(link, run['path'])})", *(run[key] for key in names[1:])]
             lines.append(f"| {' | '.join(values)} |")
         parts += ["## Every run", "\n".join(lines)]
     return "\n\n".join(parts) + "\n"

@@ -29,7 +29,7 @@ from highrank.files import read_json, read_tensors, whole_folder, write_json, wr
 from highrank.shape import TEXT, YES_OR_NO, wrong
 from highrank.training import checkpoint as checkpoints
 from highrank.training.checkpoint import Checkpoint
-from highrank.training.run import INDEX, Run, build_model, copy_weights
+from highrank.training.run import INDEX, Run, build_model, copy_weights, read_metrics
 from highrank.training.standing import Progress, progress_of
 
 FORMAT = 1
@@ -48,7 +48,8 @@ def _export(run: Run, folder: Path, dtype: torch.dtype, max_shard_bytes: int, av
     run.info()  # says so where there is no run
     run.refuse_export()
     saved = checkpoints.load(run.folder)
-    best = read_tensors(run.model_file, "trained model") if run.model_file.exists() else saved.weights
+    begun = saved.progress.best_valid is None  # there are no best weights before the first epoch ends
+    best = saved.weights if begun else read_tensors(run.model_file, "trained model")
     if averages_only:
         tensors = {f"weights/{name}": t for name, t in best.items()}
     else:
@@ -57,7 +58,7 @@ def _export(run: Run, folder: Path, dtype: torch.dtype, max_shard_bytes: int, av
         tensors |= {f"short/{name}": t for name, t in (saved.short.weights if saved.short else {}).items()}
         if saved.progress.best_epoch != saved.progress.epoch or saved.progress.row:
             tensors |= {f"best/{name}": t for name, t in best.items()}
-    tensors = {name: t.to(dtype) for name, t in tensors.items()}
+    tensors = {name: _rounded(name, t, dtype) for name, t in tensors.items()}
     if not averages_only:
         tensors |= checkpoints.hidden_tensors(saved.hidden)
     # The dropout of the next piece shall not begin with the masks of the first again.
@@ -113,15 +114,15 @@ def _import(folder: Path, run: Run) -> Progress:
         if said := wrong(index, SHAPE):
             raise ValueError(said)
         saved, best = _checkpoint(folder, index)
-        epochs = folder / EPOCHS  # earlier versions left the curve behind
-        curve = epochs.read_text(encoding="utf-8") if epochs.exists() else ""
     except (KeyError, TypeError, ValueError, RuntimeError, OSError) as error:
         raise UserError(f"the export in {folder} is damaged or incomplete ({error}): copy it again.") from None
     source = Run(folder)
     model = build_model(source.recipe(), len(source.words()))
-    copy_weights(model, best, folder)  # names and shapes must fit
+    for tensors in (saved.weights, best):
+        copy_weights(model, tensors, folder)  # names and shapes must fit
 
-    write_text(run.metrics_file, curve)
+    curve = read_metrics(folder / EPOCHS)  # none where an earlier version left it behind
+    write_text(run.metrics_file, "".join(json.dumps(line) + "\n" for line in curve))
     saved.progress.metrics_bytes = run.metrics_file.stat().st_size
     checkpoints.save(run.folder, replace(saved, best=best))
     for name in COPIED:
@@ -162,6 +163,16 @@ def _checkpoint(folder: Path, index: dict[str, Any]) -> tuple[Checkpoint, dict[s
         short=short,
     )
     return checkpoint, best
+
+
+def _rounded(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """`tensor` in `dtype`; numbers that it cannot hold would be infinite on the other side."""
+    rounded = tensor.to(dtype)
+    if not torch.equal(rounded.isfinite(), tensor.isfinite()):
+        largest, bound = tensor.abs().max().item(), torch.finfo(dtype).max
+        said = f"{name} holds {largest:.3g}, more than the {bound:,.0f} that {str(dtype).removeprefix('torch.')} can"
+        raise UserError(f"{said}: export with --dtype bfloat16 or float32.")
+    return rounded
 
 
 def _sha256(file: Path) -> str:

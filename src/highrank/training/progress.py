@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from highrank.evaluation.perplexity import perplexity
+from highrank.evaluation.perplexity import perplexity, shown
 from highrank.training.listener import Listener
 
 PLAIN_LINE_EVERY_SECONDS = 30.0
@@ -25,7 +25,7 @@ def watch(console: Console, max_epochs: int | None, time_budget: float | None) -
         TextColumn("epoch {task.fields[epoch]}"),
         BarColumn(bar_width=None),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[speed]} tok/s  ppl {task.fields[ppl]:.1f}  left"),
+        TextColumn("{task.fields[speed]} tok/s  ppl {task.fields[ppl]}  left"),
         TimeRemainingColumn(compact=True),
         TextColumn("{task.fields[left]}"),
     )
@@ -39,7 +39,7 @@ class _Lines(Listener):
     def __init__(self, console: Console, max_epochs: int | None, time_budget: float | None) -> None:
         self.console, self.max_epochs, self.time_budget = console, max_epochs, time_budget
         self.start = time.perf_counter()
-        self.first_epoch: int | None = None
+        self.first: float | None = None  # epochs before this start, and the share of one that a resumed run had begun
         self.epoch = self.rows = 0
         self.loss = math.nan  # smoothed over about fifty windows
         self._window_start = time.perf_counter()
@@ -47,7 +47,8 @@ class _Lines(Listener):
         self._said = time.perf_counter()
 
     def epoch_started(self, epoch: int, rows: int, row: int) -> None:
-        self.first_epoch = self.first_epoch or epoch
+        if self.first is None:
+            self.first = epoch - 1 + row / max(1, rows)
         self.epoch, self.rows = epoch, rows
         self._window_start, self._tokens = time.perf_counter(), 0
 
@@ -63,7 +64,7 @@ class _Lines(Listener):
             share, speed = row / max(1, self.rows), self.speed()
             text = f"  epoch {self.epoch}: {share:4.0%}, {speed} tok/s, loss {self.loss:.3f}"
             left = f", about {left} left in all" if (left := self.left(row)) else ""
-            self.console.print(f"{text}, ppl {perplexity(self.loss):.1f}{left}", highlight=False, soft_wrap=True)
+            self.console.print(f"{text}, ppl {shown(perplexity(self.loss), 1)}{left}", highlight=False, soft_wrap=True)
 
     def speed(self) -> str:
         return _thousands(self._tokens / max(time.perf_counter() - self._window_start, 1e-9))
@@ -74,10 +75,10 @@ class _Lines(Listener):
         seconds = []
         if self.time_budget is not None:
             seconds.append(self.time_budget - elapsed)
-        if self.max_epochs is not None and self.first_epoch is not None:
-            done = self.epoch - self.first_epoch + row / max(1, self.rows)
-            if done > 0.02:
-                seconds.append(elapsed / done * (self.max_epochs - self.first_epoch + 1 - done))
+        if self.max_epochs is not None and self.first is not None:
+            so_far = self.epoch - 1 + row / max(1, self.rows)
+            if (done := so_far - self.first) > 0.02:
+                seconds.append(elapsed / done * (self.max_epochs - so_far))
         return _duration(min(seconds)) if seconds else ""
 
     def epoch_done(self, record: dict[str, Any]) -> None:
@@ -96,11 +97,11 @@ def epoch_line(record: dict[str, Any]) -> str:
     kind = "averaged" if record["averaged"] else ""
     kind = kind if record["stage"] == "train" else record["stage"]  # finetuning always averages
     speed, taken = _thousands(record["tokens_per_second"]), _duration(record["seconds"])
-    best = "new best" if record["best_epoch"] == record["epoch"] else f"best {record['best_valid_ppl']:.2f}"
+    best = "new best" if record["best_epoch"] == record["epoch"] else f"best {shown(record['best_valid_ppl'])}"
     skipped = f", {record['skipped']} windows skipped" if record["skipped"] else ""
     return (
-        f"epoch {record['epoch']:>3}{' ' * bool(kind)}{kind}: train {record['train_ppl']:6.2f}, "
-        f"valid {record['valid_ppl']:6.2f}, {speed:>4} tok/s, {taken:>6}, {best}{skipped}"
+        f"epoch {record['epoch']:>3}{' ' * bool(kind)}{kind}: train {shown(record['train_ppl']):>6}, "
+        f"valid {shown(record['valid_ppl']):>6}, {speed:>4} tok/s, {taken:>6}, {best}{skipped}"
     )
 
 
@@ -114,12 +115,12 @@ class _Bar(_Lines):
         super().epoch_started(epoch, rows, row)
         if self.task is not None:
             self.bars.remove_task(self.task)
-        self.task = self.bars.add_task("", total=rows, completed=row, epoch=epoch, speed="-", ppl=math.nan, left="")
+        self.task = self.bars.add_task("", total=rows, completed=row, epoch=epoch, speed="-", ppl="-", left="")
 
     def show(self, row: int) -> None:
         assert self.task is not None
         left = f"({left} in all)" if (left := self.left(row)) else ""
-        self.bars.update(self.task, completed=row, speed=self.speed(), ppl=perplexity(self.loss), left=left)
+        self.bars.update(self.task, completed=row, speed=self.speed(), ppl=shown(perplexity(self.loss), 1), left=left)
 
 
 def _thousands(count: float) -> str:

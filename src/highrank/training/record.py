@@ -107,7 +107,8 @@ def _tells_of(summary: dict[str, Any], progress: Progress) -> bool:
 
 def record_of(run: Run, data: Any) -> bool:
     """Whether `data` is a record of this run, be it of an earlier state or made where it was carried from."""
-    return isinstance(data, dict) and data.get("provenance", {}).get("started") == run.info()["provenance"]["started"]
+    told = data.get("provenance") if isinstance(data, dict) else None
+    return isinstance(told, dict) and told.get("started") == run.info()["provenance"]["started"]
 
 
 def _outcome(progress: Progress) -> str:

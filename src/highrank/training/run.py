@@ -19,15 +19,19 @@ from typing import Any, NamedTuple
 
 import torch
 
-from highrank.data.corpus import Corpus, load_corpus
+from highrank.data.corpus import Corpus, find_folder, load_corpus, own_folder
 from highrank.errors import UserError
 from highrank.files import new_folder, read_json, read_tensors, write_json
 from highrank.models.language_model import LanguageModel
 from highrank.recipes.recipe import Recipe, from_resolved
+from highrank.shape import AMOUNT, DRAWN, PERPLEXITY, TEXT, WHOLE, YES_OR_NO, wrong
 from highrank.training import checkpoint as checkpoints
 from highrank.training.provenance import provenance
 
 INDEX = "index.json"  # of an export
+LINE = {"kind": TEXT}  # of metrics.jsonl, and that of an epoch
+EPOCH = {"epoch": WHOLE, "seconds": AMOUNT, "train_ppl": DRAWN, "valid_ppl": DRAWN, "averaged": YES_OR_NO}
+SUMMARY = {"epochs": WHOLE, "valid_ppl": PERPLEXITY, "test_ppl": PERPLEXITY}
 
 
 @dataclass(frozen=True)
@@ -112,19 +116,12 @@ class Run:
         if not self.summary_file.exists():
             return None
         summary = read_json(self.summary_file, "summary")
-        if not isinstance(summary, dict) or not {"epochs", "valid_ppl", "test_ppl"} <= summary.keys():
-            raise UserError(f"{self.summary_file} is not a summary of a run.")
-        return summary
+        if said := wrong(summary, SUMMARY):
+            raise UserError(f"{self.summary_file} is not a summary of a run ({said}): remove it, and it is made anew.")
+        return dict(summary)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The lines of metrics.jsonl; none where an import brought none."""
-        if not self.metrics_file.exists():
-            return []
-        try:
-            lines = self.metrics_file.read_text(encoding="utf-8").splitlines(keepends=True)
-            return [json.loads(line) for line in lines if line.endswith("\n")]  # a kill may leave half of one
-        except (OSError, ValueError) as error:
-            raise UserError(f"{self.metrics_file} is damaged ({error}): restore it or start anew.") from None
+        return read_metrics(self.metrics_file)
 
     def epochs(self, last: int | None = None) -> list[dict[str, Any]]:
         """Those of whole epochs, up to `last`: a run that was killed may have told more than its checkpoint knows."""
@@ -145,6 +142,21 @@ class Run:
             except OSError:
                 raise UserError(f"another process is training in {self.folder}: wait for it or stop it.") from None
             yield
+
+
+def read_metrics(file: Path) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl, or of an export's curve; none where an import brought none."""
+    if not file.exists():
+        return []
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+        told = [json.loads(line) for line in lines if line.endswith("\n")]  # a kill may leave half of one
+        for number, line in enumerate(told, start=1):
+            if said := wrong(line, LINE) or (wrong(line, EPOCH) if line["kind"] == "epoch" else ""):
+                raise ValueError(f"line {number}: {said}")
+    except (OSError, ValueError) as error:
+        raise UserError(f"{file} is damaged ({error}): restore it or start anew.") from None
+    return told
 
 
 def copy_weights(model: LanguageModel, tensors: dict[str, torch.Tensor], where: Path) -> None:
@@ -193,7 +205,15 @@ def run_corpus(folder: Path, data_dir: Path | None) -> Corpus:
     if data_dir is None and stored and Path(stored).is_dir():  # not so on the machine a run was carried to
         data_dir = Path(stored)
     spec = run.recipe().data
-    corpus = load_corpus(spec.corpus, data_dir, spec.level)
+    name = spec.corpus
+    if Path(name).is_absolute() and not own_folder(name, data_dir):  # moved since, or left on another machine
+        try:
+            name = str(find_folder(Path(name).name, data_dir).resolve())
+        except UserError:
+            raise UserError(
+                f"the text that {folder} was trained on is not at {name}: say where it is now with --data-dir."
+            ) from None
+    corpus = load_corpus(name, data_dir, spec.level)
     if corpus.fingerprint != info.get("corpus_fingerprint"):
         raise UserError(f"the text of {corpus.name} is not the one that {folder} was trained on: use the same files.")
     return corpus
