@@ -71,6 +71,16 @@ def test_equals_the_formulas(head, lamb, device):
     assert math.isclose(result.nll, expected, rel_tol=1e-10)
 
 
+def test_a_pull_too_weak_for_float32_is_none():
+    train, ids = torch.randint(V, (203,)), torch.randint(V, (58,))
+    model = make("mos").float()
+    statistics = gradient_statistics(model, train, SETTINGS)
+    tiny, small = (
+        dynamic_evaluate(model, ids, statistics, dataclasses.replace(SETTINGS, lamb=x)) for x in (1e-42, 1e-20)
+    )
+    assert tiny == small
+
+
 def test_tf32_is_for_the_statistics_alone():
     matmul, seen = torch.backends.cuda.matmul, []
     before = matmul.fp32_precision

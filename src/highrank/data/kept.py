@@ -28,7 +28,10 @@ def kept() -> list[Kept]:
     """What there is, kind by kind."""
     found = []
     for name, about in KINDS.items():
-        sizes = [file.stat().st_size for file in _files(name)]
+        sizes = []
+        for file in _files(name):
+            with contextlib.suppress(FileNotFoundError):  # a write has ended since
+                sizes.append(file.stat().st_size)
         found.append(Kept(cache_folder() / name, about, len(sizes), sum(sizes)))
     return found
 

@@ -78,8 +78,9 @@ def dynamic_evaluate(
     parameters = list(model.parameters())
     start = [p.detach().clone() for p in parameters]
     scale = torch.stack([r.mean() for r in statistics]).sum()
-    # Two tensors a parameter, made once: lambda decay, and lr / (R + epsilon).
-    pull = [settings.lamb * (r / scale).clamp(max=1 / settings.lamb) for r in statistics]
+    # Two tensors a parameter, made once: lambda decay, whose clip at 1 / lambda is one of the product at 1 (no float32
+    # holds the inverse of a tiny lambda), and lr / (R + epsilon).
+    pull = [(settings.lamb * (r / scale)).clamp(max=1) for r in statistics]
     rate = [settings.lr / (r + settings.epsilon) for r in statistics]
 
     def adapt() -> None:
