@@ -75,10 +75,10 @@ def test_lines_of_a_log_are_never_broken(monkeypatch):
     assert len(log.file.getvalue().splitlines()) == 3
 
 
-@pytest.mark.parametrize("terminal", [False, True])
-def test_progress_within_an_epoch_fits_too(terminal, monkeypatch):
+@pytest.mark.parametrize(("terminal", "width"), [(False, 80), (True, 80), (True, 60)])
+def test_progress_within_an_epoch_fits_too(terminal, width, monkeypatch):
     monkeypatch.setattr(progress, "PLAIN_LINE_EVERY_SECONDS", 0.0)
-    screen = console(force_terminal=terminal, color_system=None, legacy_windows=False)
+    screen = console(width, force_terminal=terminal, color_system=None, legacy_windows=False)
     with watch(screen, 1000, 3600.0) as listener:
         listener.epoch_started(123, 1127, 0)
         for row in (500, 600):
@@ -87,7 +87,8 @@ def test_progress_within_an_epoch_fits_too(terminal, monkeypatch):
     lines = re.sub(r"\x1b\[[?\d]*[A-Za-z]", "", screen.file.getvalue()).splitlines()
     shown = [line for line in lines if "tok/s" in line]
     assert shown
-    assert max(map(len, shown)) <= 80
+    assert max(map(len, shown)) <= width
+    assert not any("…" in line for line in shown)
     assert re.search(r"ppl 45\.1.* left .*in all" if terminal else r"ppl 45\.1, about \d+\w+ left in all", shown[-1])
 
 

@@ -21,11 +21,11 @@ def watch(console: Console, max_epochs: int | None, time_budget: float | None) -
     if not console.is_terminal:
         yield _Lines(console, max_epochs, time_budget)
         return
+    wide = console.width >= 80  # a narrow screen has no room for a bar beside the times
     columns = (
         TextColumn("epoch {task.fields[epoch]}"),
-        BarColumn(bar_width=None),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[speed]} tok/s  ppl {task.fields[ppl]}  left"),
+        *((BarColumn(bar_width=None), MofNCompleteColumn()) if wide else (TextColumn("{task.percentage:3.0f}%"),)),
+        TextColumn("{task.fields[speed]} tok/s ppl {task.fields[ppl]} left"),
         TimeRemainingColumn(compact=True),
         TextColumn("{task.fields[left]}"),
     )
