@@ -196,10 +196,12 @@ def test_a_search_that_ends_at_an_edge_says_how_to_go_on(place, trained, monkeyp
         )
         edge = f"At an edge of what was tried: {knobs[0]} {tuning['best'][knobs[0]]} (the only one)"
         assert told[line - 1].startswith(edge)
-        again = highrank(*shlex.split(told[line])[1:], "--tune-tokens", 60, cwd=place)
+        again = highrank(*shlex.split(told[line])[1:], cwd=place)
         assert edge in again.stdout  # 'evaluate' says it in the same words
-    tune = ("--dynamic", "--tune", "--tune-tokens", 60, "--segment", 7)
-    assert "--segment 7" in highrank("evaluate", "my run", *tune, cwd=place).stdout.split("search on from there")[1]
+        assert "tried on 60 tokens of valid" in again.stdout
+    tune = ("--dynamic", "--tune", "--tune-tokens", 60, "--segment", 7, "--data-dir", "toy")
+    on = highrank("evaluate", "my run", *tune, cwd=place).stdout.split("search on from there")[1]
+    assert on.splitlines()[1].endswith("--segment 7 --tune-tokens 60 --data-dir toy")
 
 
 def test_record(place, trained):

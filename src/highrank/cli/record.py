@@ -66,7 +66,7 @@ def record(
     say(f"{made['recipe']}, {made['epochs']} epoch{'s' * (made['epochs'] != 1)}: {'; '.join(parts)}")
     for how in ("dynamic_tuned", "cache_tuned"):
         if tuning := made.get(how, {}).get("tuning"):
-            say_edges(tuning, run)
+            say_edges(tuning, run, data_dir)
     say_written(output)
 
 

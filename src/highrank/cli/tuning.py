@@ -37,18 +37,20 @@ def show_points(tuned: "Tuned[Any]") -> None:
     say(f"{len(tuned.points)} points tried on {tuned.tokens:,} tokens of valid{more}; best: {_line(tuned.best)}")
 
 
-def say_edges(found: dict[str, Any], run: Path) -> None:
-    """Which of the best settings lie at an edge of what was tried (`Tuned.as_json`), and how to look beyond."""
+def say_edges(found: dict[str, Any], run: Path, data_dir: Path | None) -> None:
+    """Which of the best settings lie at an edge of what was tried (`Tuned.as_json`), and how to look beyond: on the
+    same text."""
     if not found["at_edge"]:
         return
     best = {NAMES.get(key, key): str(value) for key, value in found["best"].items() if key in (*NAMES, "segment")}
     said = {"smallest": "the smallest", "largest": "the largest", "only": "the only one"}
     edges = ", ".join(f"{NAMES[knob]} {best[NAMES[knob]]} ({said[which]})" for knob, which in found["at_edge"].items())
-    how = "--cache" if "window" in best else "--dynamic"
+    given = best | {"tune-tokens": str(found["tokens"])} | ({"data-dir": str(data_dir)} if data_dir else {})
+    words = ["highrank", "evaluate", str(run), "--cache" if "window" in best else "--dynamic", "--tune"]
+    words += [word for name, value in given.items() for word in (f"--{name}", value)]
     say(
         f"At an edge of what was tried: {edges}. Better settings may lie beyond; search on from there with:\n"
-        f"  highrank evaluate {shlex.quote(str(run))} {how} --tune "
-        f"{' '.join(f'--{name} {value}' for name, value in best.items())}"
+        f"  {shlex.join(words)}"
     )
 
 

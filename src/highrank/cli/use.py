@@ -128,7 +128,7 @@ def evaluate(
         return
     if tuned is not None:
         show_points(tuned)
-        say_edges(row["tuned"], run)
+        say_edges(row["tuned"], run, data_dir)
     how = f"dynamic evaluation, {_told(row['dynamic'])}; " if dynamic else ""
     how = f"with a cache, {_told(row['cache'])}; " if cache else how
     say(
