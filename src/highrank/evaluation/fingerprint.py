@@ -21,5 +21,5 @@ def fingerprint(about: str, model: LanguageModel, ids: Tensor) -> str:
     return digest.hexdigest()[:16]
 
 
-def _bytes(tensor: Tensor) -> bytes:
-    return tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
+def _bytes(tensor: Tensor) -> memoryview:
+    return tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data  # no copy of a model's weights

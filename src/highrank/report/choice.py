@@ -7,7 +7,7 @@ the best validation perplexity. Test perplexity chooses nothing.
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from highrank.report.records import Record
+from highrank.report.records import Record, machine_name
 from highrank.report.table import Cell, Origin
 
 Scores = dict[str, Any]  # valid_ppl, test_ppl, and what they cost
@@ -70,10 +70,9 @@ def origin(record: Record, scores: Scores) -> Origin:
 def _adapted(scores: Scores) -> dict[str, Any]:
     """Where dynamic evaluation or the cache was computed: later than training, perhaps by other code elsewhere."""
     where = scores.get("provenance") or {}
-    machine = where.get("machine")
     return {
         "commit": where.get("commit"),
-        "machine": machine and str(machine).removeprefix("NVIDIA "),
+        "machine": machine_name(where.get("machine")) or None,
         "seconds": scores.get("seconds"),
         "settings": scores.get("settings"),
     }

@@ -6,7 +6,7 @@ with the most values of K. The paper's went through whole schedules without fine
 
 from highrank.report import paper
 from highrank.report.choice import origin
-from highrank.report.records import Analysis, Record
+from highrank.report.records import Analysis, Record, machine_name
 from highrank.report.table import Cell, Column, Origin, Row, Table
 
 KEY = "model.n_components"
@@ -83,7 +83,7 @@ def of_analysis(one: Analysis) -> Origin:
     return Origin(
         path=one.path,
         commit=one.provenance.get("commit"),
-        machine=str(one.provenance.get("machine", "")).removeprefix("NVIDIA "),
+        machine=machine_name(one.provenance.get("machine")),
         epochs=one.model.get("epochs"),
         about=", ".join(about),
     )

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from highrank.report import paper
-from highrank.report.records import load_csv
+from highrank.report.records import load_csv, machine_name
 from highrank.report.table import NOT_RUN, Cell, Column, Origin, Row, Table
 
 FAST = "mixed, graphs"
@@ -99,7 +99,7 @@ def slowdown(results: Path) -> Table:
     measured = {}
     for row in load_csv(results, "step_h200.csv"):
         if row["how"] == FAST and (place := _place(row)) and row["slowdown"]:
-            machine = row["machine"].removeprefix("NVIDIA ")
+            machine = machine_name(row["machine"])
             origin = Origin("benchmarks/step_h200.csv", row["commit"], machine, about=row["settings"])
             measured[place] = Cell(None, (float(row["slowdown"]),), origin)
     rows = []

@@ -23,6 +23,11 @@ NUMBERS = {"K": WHOLE, "V": WHOLE, "median_ms": DECIMAL, "tokens_per_second": DE
 NUMBERS |= dict.fromkeys(("graph_ms", "extra_mib", "slowdown"), f"({DECIMAL})?")  # empty where there is none
 
 
+def machine_name(told: Any) -> str:
+    """H200 for NVIDIA H200; nothing where nothing was told."""
+    return str(told or "").removeprefix("NVIDIA ")
+
+
 @dataclass(frozen=True)
 class Record:
     """A run record (`highrank record`): results/runs/<file>."""
@@ -64,7 +69,7 @@ class Record:
     def machine(self, epochs: int | None = None) -> str:
         """H200; of a run that was carried elsewhere, every machine that trained it."""
         first = self.data["provenance"]["machine"]
-        names = [str(piece.get("machine") or first).removeprefix("NVIDIA ") for piece in self.pieces(epochs)]
+        names = [machine_name(piece.get("machine") or first) for piece in self.pieces(epochs)]
         return " and ".join(dict.fromkeys(names))
 
     def stage(self, number: int) -> dict[str, Any] | None:
