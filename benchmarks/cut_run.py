@@ -20,11 +20,11 @@ from highrank.bench.record import Record
 from highrank.data.corpus import Corpus, load_corpus
 from highrank.recipes import get_recipe, override
 from highrank.recipes.recipe import Recipe
-from highrank.training.export import export_run, import_run
+from highrank.runs.export import export_run, import_run
+from highrank.runs.folder import Run
+from highrank.runs.provenance import provenance
+from highrank.runs.record import summarize
 from highrank.training.loop import train
-from highrank.training.provenance import provenance
-from highrank.training.record import summarize
-from highrank.training.run import Run
 
 # Averaging from the fifth epoch on, by finetuning, so that a short run of pydoc-mos has both kinds of epochs.
 SHORT = ["train.max_epochs=4", "train.finetunes=1", "train.finetune_max_epochs=1000"]

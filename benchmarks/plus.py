@@ -20,9 +20,9 @@ import torch
 from highrank.bench.record import Record, origin
 from highrank.data.corpus import load_corpus
 from highrank.recipes import get_recipe, override
+from highrank.runs.folder import Run
+from highrank.runs.record import summarize
 from highrank.training.loop import train
-from highrank.training.record import summarize
-from highrank.training.run import Run
 
 # Small enough for a core, on part of the text. At the recipe's own rate, 20, NT-ASGD's rule fires far too early here.
 SMALL = ["model.embed_dim=16", "model.hidden_sizes=48", "model.n_components=2", "train.lr=10", "train.batch_size=8",

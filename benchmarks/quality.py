@@ -19,8 +19,8 @@ import torch
 from highrank.bench.record import Record, origin
 from highrank.data.corpus import load_corpus
 from highrank.recipes import get_recipe, override
+from highrank.runs.folder import Run
 from highrank.training.loop import train
-from highrank.training.run import Run
 
 HOWS = {"fast": ("mixed, graphs", "mixed", True), "plain": ("float32, eager", "float32", False)}
 

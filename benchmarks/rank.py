@@ -16,7 +16,7 @@ import highrank
 from highrank.analysis import analyze, carrying_state, rank
 from highrank.bench.record import Record, origin
 from highrank.recipes import get_recipe
-from highrank.training.run import build_model, run_corpus
+from highrank.runs.folder import build_model, run_corpus
 
 TOKENS, VOCABULARY = 82_430, 10_000
 

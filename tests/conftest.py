@@ -10,10 +10,9 @@ import torch
 os.environ["COLUMNS"] = "200"  # the console asks once, when it is made: no table is cut in a test
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # begun in a shell's background, which every child would inherit
     signal.signal(signal.SIGINT, signal.default_int_handler)
-import interpreter  # noqa: F401  (before anything imports Triton, which decides then how kernels run)
+import triton_interpreter  # noqa: F401  (before anything imports Triton, which decides then how kernels run)
+from helpers import highrank, settings, write_toy_corpus
 from highrank.data.corpus import Corpus, read_corpus
-
-WORDS = ["the", "a", "cat", "dog", "bird", "sees", "hears", "likes", "small", "big", "old", "red", "runs", "eats"]
 
 
 @pytest.fixture(autouse=True)
@@ -21,21 +20,6 @@ def _isolated(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
     monkeypatch.delenv("HIGHRANK_DATA", raising=False)
     torch.manual_seed(0)
-
-
-def write_toy_corpus(folder: Path, lines: int = 120) -> Path:
-    """A small text, the same at every call, in which most words follow from the one before."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for s, (split, count) in enumerate({"train": lines, "valid": lines // 4, "test": lines // 4}.items()):
-        text = ""
-        for i in range(count):
-            word, words = (i * i + s) % len(WORDS), []
-            for j in range(4 + (i * 7 + s) % 6):
-                words.append(WORDS[word])
-                word = (5 * word + 3 + (i + j) % 5 // 4) % len(WORDS)
-            text += " ".join(words) + "\n"
-        (folder / f"{split}.txt").write_text(text)
-    return folder
 
 
 @pytest.fixture
@@ -56,3 +40,16 @@ def corpora() -> Path:
     if not (folder / "penn" / "train.txt").exists():
         pytest.skip("no real corpora here: set HIGHRANK_TEST_DATA to a folder that holds penn/ and wikitext-2/")
     return folder
+
+
+@pytest.fixture
+def place(tmp_path: Path, toy_folder: Path) -> Path:
+    """A folder to run commands in; it holds a toy corpus."""
+    return tmp_path
+
+
+@pytest.fixture
+def trained(place: Path) -> Path:
+    """A run of one epoch on the toy corpus."""
+    highrank("train", "ptb-mos", *settings(), "--set", "data.corpus=toy", "--out", "run", "--max-epochs", 1, cwd=place)
+    return place / "run"

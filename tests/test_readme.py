@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from test_cli import in_process
+from helpers import highrank
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 
@@ -24,14 +24,14 @@ def test_the_commands_work_in_the_order_shown(tmp_path):
     shown = [command for command in commands() if "--data-dir" not in command]
     assert len(shown) >= 7
     for command in shown:
-        in_process(*shlex.split(command)[1:], cwd=tmp_path)
+        highrank(*shlex.split(command)[1:], cwd=tmp_path)
 
 
 def test_the_paper_command_works(tmp_path, corpora):
     (command,) = [command for command in commands() if "--data-dir" in command]
     (tmp_path / "corpora").symlink_to(corpora)
     small = command.replace("25m", "1s") + " --set model.hidden_sizes=32,32,32 --set model.embed_dim=16"
-    in_process(*shlex.split(small)[1:], cwd=tmp_path)
+    highrank(*shlex.split(small)[1:], cwd=tmp_path)
 
 
 def test_the_python_works():

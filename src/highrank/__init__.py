@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import importlib
 
+from highrank._version import __version__
+
 TYPE_CHECKING = False  # typing's is the same to a type checker; to import it takes longer than all else here
 if TYPE_CHECKING:
     from typing import Any
@@ -15,9 +17,8 @@ if TYPE_CHECKING:
     from highrank.heads import MoCHead as MoCHead
     from highrank.heads import MoSHead as MoSHead
     from highrank.heads import SoftmaxHead as SoftmaxHead
-    from highrank.training.run import load as load
+    from highrank.runs.folder import load as load
 
-__version__ = "0.1.0"
 __all__ = ["MoCHead", "MoSHead", "SoftmaxHead", "__version__", "load"]
 
 # Imported when first used, so that commands which need no torch do not wait for it.
@@ -25,7 +26,7 @@ _HOMES = {
     "MoCHead": "highrank.heads",
     "MoSHead": "highrank.heads",
     "SoftmaxHead": "highrank.heads",
-    "load": "highrank.training.run",
+    "load": "highrank.runs.folder",
 }
 
 

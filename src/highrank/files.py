@@ -113,12 +113,6 @@ def write_with(path: Path, write: Callable[[Path], object]) -> None:
             named.unlink(missing_ok=True)
 
 
-def written(*files: Path | tuple[Path, str]) -> str:
-    """How every command says where its output is: on one line, or one a line; a path may come with a note."""
-    said = [str(file) if isinstance(file, Path) else f"{file[0]} ({file[1]})" for file in files]
-    return "Written to" + (f" {said[0]}" if len(said) == 1 else ":" + "".join(f"\n  {line}" for line in said))
-
-
 def read_json(path: Path, what: str) -> Any:
     """The JSON in `path`; `what` names it in the sentence that a missing or damaged file gets."""
     try:

@@ -16,8 +16,8 @@ from highrank.data.corpus import EOS, Corpus, tokenize
 from highrank.errors import UserError
 from highrank.models import LanguageModel
 from highrank.recipes import DataSpec, ModelSpec, Recipe, TrainSpec
+from highrank.runs.folder import Run
 from highrank.training.loop import train
-from highrank.training.run import Run
 
 
 def model(corpus, head, seed):

@@ -6,12 +6,13 @@ import json
 import pytest
 import torch
 
-from highrank.bench import figure, lstm, mos_nll, scaling, step, timing
+from helpers import fails, highrank
+from highrank.bench import lstm, mos_nll, scaling, step, timing
 from highrank.bench.peers import Implementation, implementations, make_inputs, naive
 from highrank.bench.record import Record
 from highrank.cli import bench
-from highrank.drawing import pyplot
-from test_cli import fails, highrank
+from highrank.plotting import pyplot
+from highrank.report.figures import benchmarks as figure
 
 TINY = "16x3x8x60"
 COLUMNS = {"status", "median_ms", "q25_ms", "q75_ms", "highrank", "commit", "python", "torch", "machine", "started"}
@@ -146,7 +147,7 @@ def test_the_papers_table_of_slowdowns():
         ("WT2/bs", "wt2-mos-5"): 1.3, ("WT2/bs", "wt2-mos-10"): 1.9, ("WT2/bs", "wt2-mos"): 2.5,
         ("1B/bs", "1b-mos"): 3.8, ("PTB/best-1", "ptb-mos-best"): 2.8, ("WT2/best-1", "wt2-mos-best"): 6.4,
     }  # fmt: skip
-    from highrank.training.run import build_model
+    from highrank.runs.folder import build_model
 
     with torch.device("meta"):
         millions = {

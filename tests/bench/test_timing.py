@@ -6,9 +6,10 @@ import csv
 import pytest
 import torch
 
-from highrank.bench import figure, mos_nll, scaling, step, timing
+from highrank.bench import mos_nll, scaling, step, timing
 from highrank.bench.record import Record, machine_name, origin
 from highrank.bench.timing import Clock, Timing, in_turns, matrix_ceiling, once, reason
+from highrank.report.figures import benchmarks as figure
 
 CPU = torch.device("cpu")
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from highrank import MoCHead, MoSHead, SoftmaxHead
-from highrank.ops.mos_nll import mos_nll, opaque, reference
-from interpreter import needs_kernels
+from highrank.ops.mos_nll import custom_op, mos_nll, reference
+from triton_interpreter import needs_kernels
 
 IN, D, V, K = 8, 6, 23, 3
 HEADS = [SoftmaxHead, MoCHead, MoSHead]
@@ -109,7 +109,7 @@ def test_the_operator_is_the_op(impl, bias, upstream):
     inputs, targets = op_inputs(bias=bias)
     leaves = [x for x in inputs if x is not None]
     plain = mos_nll(*inputs, targets, impl=impl)
-    ours = opaque.mos_nll(*inputs, targets, impl, torch.float32, None)
+    ours = custom_op.mos_nll(*inputs, targets, impl, torch.float32, None)
     assert torch.equal(ours, plain)
     expected = torch.autograd.grad(plain, leaves, upstream)
     for x, y in zip(torch.autograd.grad(ours, leaves, upstream), expected, strict=True):
@@ -124,7 +124,7 @@ def test_torch_accepts_the_operator(impl, needed):
     for i in range(4):
         inputs[i].requires_grad_(i in needed)
     needs = [i in needed for i in range(4)]
-    torch.library.opcheck(opaque._forward, (*inputs, targets, impl, torch.float32, 4 * K * V * 4, needs))
+    torch.library.opcheck(custom_op._forward, (*inputs, targets, impl, torch.float32, 4 * K * V * 4, needs))
 
 
 @both
@@ -132,7 +132,7 @@ def test_the_operator_of_no_tokens_and_of_one_word(impl):
     for n, v in ((0, V), (5, 1)):
         (h, log_pi, *_), _ = op_inputs(n=n)
         inputs = [h, log_pi, torch.randn(v, D, requires_grad=True), torch.zeros(v, requires_grad=True)]
-        nll = opaque.mos_nll(*inputs, torch.zeros(n, dtype=torch.long), impl, torch.float32, None)
+        nll = custom_op.mos_nll(*inputs, torch.zeros(n, dtype=torch.long), impl, torch.float32, None)
         dw, db = torch.autograd.grad(nll.sum(), inputs[2:])
         assert dw.abs().max() < 1e-6
         assert db.abs().max() < 1e-6
@@ -143,7 +143,7 @@ def test_a_second_derivative_is_refused_rather_than_wrong(impl):
     inputs, targets = op_inputs()
     for loss in (
         mos_nll(*inputs, targets, impl=impl).sum(),
-        opaque.mos_nll(*inputs, targets, impl, torch.float32, None).sum(),
+        custom_op.mos_nll(*inputs, targets, impl, torch.float32, None).sum(),
     ):
         with pytest.raises(RuntimeError, match="no second derivative: choose impl='reference'"):
             torch.autograd.grad(loss, inputs[0], create_graph=True)

@@ -6,7 +6,7 @@ from highrank import MoCHead, MoSHead, SoftmaxHead
 from highrank.models import AWDLSTM, LanguageModel
 from highrank.models.awd_lstm import WeightDropLSTM
 from highrank.recipes import RECIPES
-from highrank.training.run import build_model
+from highrank.runs.folder import build_model
 
 V = 30
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from highrank.ops.activation_penalty import activation_penalty, kernel, reference
-from interpreter import DEVICE, needs_kernels
+from triton_interpreter import DEVICE, needs_kernels
 
 
 def test_the_reference_is_ar_plus_tar():

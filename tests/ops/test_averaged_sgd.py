@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from highrank.ops.averaged_sgd import averaged_sgd_, kernel, reference_
-from interpreter import DEVICE, needs_kernels
+from triton_interpreter import DEVICE, needs_kernels
 
 DEVICES = [DEVICE]
 

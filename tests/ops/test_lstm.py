@@ -6,7 +6,7 @@ from torch import nn
 
 from highrank.ops.lstm import kernel, lstm, padded, torch_lstm
 from highrank.ops.lstm.padded import pad_weights, padded_lstm
-from interpreter import DEVICE, needs_kernels
+from triton_interpreter import DEVICE, needs_kernels
 
 
 def weights(module: nn.LSTM):

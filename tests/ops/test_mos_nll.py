@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from highrank.ops.mos_nll import choice, chunked, mos_nll, reference
-from interpreter import DEVICE, needs_kernels
+from triton_interpreter import DEVICE, needs_kernels
 
 ALIGNED, RAGGED, PTB = (16, 4, 32, 64), (7, 3, 37, 101), (840, 15, 280, 10_000)
 Inputs = tuple[Tensor, Tensor, Tensor, Tensor | None]

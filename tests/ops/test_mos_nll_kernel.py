@@ -8,7 +8,7 @@ from torch import Tensor
 
 from highrank.ops.mos_nll import kernel, reference
 from highrank.ops.mos_nll.kernel import operands, plan
-from interpreter import DEVICE, needs_kernels
+from triton_interpreter import DEVICE, needs_kernels
 
 pytestmark = needs_kernels
 CUDA = DEVICE == "cuda"

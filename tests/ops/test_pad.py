@@ -4,7 +4,7 @@ import torch.nn.functional as F
 
 from highrank.ops.linear import aligned_linear, padded_linear
 from highrank.ops.pad import cut, kernel, pad, reference
-from interpreter import DEVICE, needs_kernels
+from triton_interpreter import DEVICE, needs_kernels
 
 
 def test_pad_and_cut_are_linear_and_undo_each_other():

@@ -8,7 +8,7 @@ import torch
 from highrank.errors import UserError
 from highrank.recipes import RECIPES, get_recipe, override, overrides
 from highrank.recipes.recipe import check, from_resolved
-from highrank.training.run import Run
+from highrank.runs.folder import Run
 from highrank.training.stages import Training
 
 

@@ -16,7 +16,6 @@ from highrank.analysis.prediction import Candidate, Component, Prediction
 from highrank.data.corpus import EOS, Corpus, tokenize
 from highrank.models import LanguageModel
 from highrank.report.comparison import as_json, write
-from highrank.report.comparison.figure import AHEAD, BEHIND, _panel
 from highrank.report.comparison.markdown import markdown
 from highrank.report.comparison.page import page
 from highrank.report.comparison.words import (
@@ -28,6 +27,7 @@ from highrank.report.comparison.words import (
     speaking,
     summary,
 )
+from highrank.report.figures.comparison import AHEAD, BEHIND, _panel
 
 ODD = ["<b>", "a|b", "`", "*", "&amp;", "[x](y)", "$", "_", "'", '"', "</mark>", "é"]
 

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from highrank.palette import HEADS
+from highrank.plotting import HEADS
 from highrank.report.page import inline, page
 from highrank.report.table import Cell, Column, Origin, Row, Table
 

@@ -10,12 +10,12 @@ import pytest
 
 from highrank.bench.step import BENCH_ONLY, CASES
 from highrank.errors import UserError
-from highrank.palette import HEADS
+from highrank.plotting import HEADS
 from highrank.recipes import get_recipe, override
 from highrank.report import build, fill, paper, sections
 from highrank.report.choice import of_state, trained_for
 from highrank.report.components import study
-from highrank.report.curves import close, figures
+from highrank.report.figures.curves import close, figures
 from highrank.report.records import Analysis, Record, load_analyses, load_records
 from highrank.report.table import NOT_RUN, Cell, Column, Origin, Row, Table, as_good, flat
 from highrank.report.write import _cards, _run, write

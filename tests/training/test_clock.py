@@ -4,7 +4,7 @@ import pytest
 
 from highrank.training import clock as module
 from highrank.training.clock import METRICS_EVERY_SECONDS, Clock
-from highrank.training.standing import Progress
+from highrank.training.state import Progress
 
 
 @pytest.fixture

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from test_loop import CPU, LEARNER, changed, epochs
 
+from helpers import CPU, LEARNER, changed, epochs
 from highrank.errors import UserError
 from highrank.files import read_tensors
-from highrank.training import checkpoint as checkpoints
+from highrank.runs import checkpoint as checkpoints
+from highrank.runs.folder import Run
 from highrank.training.loop import train
-from highrank.training.run import Run
 
 LONG = changed(LEARNER, nonmono=1, max_epochs=40, finetunes=1, finetune_max_epochs=3)
 

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from test_loop import losses
 
+from helpers import losses
 from highrank.recipes import get_recipe
 from highrank.recipes.recipe import override
+from highrank.runs.folder import Run
 from highrank.training.graph import GraphedStep
-from highrank.training.run import Run
 from highrank.training.stages import Training
 
 pytestmark = pytest.mark.gpu

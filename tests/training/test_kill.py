@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_loop import CPU, TOY, assert_same_run, changed
 
 import highrank
-from highrank.training import checkpoint as checkpoints
+from helpers import CPU, TOY, assert_same_run, changed
+from highrank.runs import checkpoint as checkpoints
+from highrank.runs.folder import Run
+from highrank.runs.metrics import Metrics
 from highrank.training.loop import train
-from highrank.training.metrics import Metrics
-from highrank.training.run import Run
 from highrank.training.stages import Training
 
 RECIPE = changed(

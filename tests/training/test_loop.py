@@ -1,6 +1,5 @@
 """The loop: micro-batches, stages, skipping, resuming exactly, and what a run folder holds."""
 
-import dataclasses
 import json
 import math
 
@@ -8,61 +7,16 @@ import pytest
 import torch
 
 import highrank
+from helpers import CPU, LEARNER, TOY, assert_same_run, changed, epochs, losses
 from highrank.errors import UserError
-from highrank.recipes import DataSpec, ModelSpec, Recipe, TrainSpec, override
-from highrank.training import checkpoint as checkpoints
-from highrank.training.listener import Listener
+from highrank.recipes import override
+from highrank.runs import checkpoint as checkpoints
+from highrank.runs.folder import Run, copy_weights
+from highrank.runs.record import summarize
+from highrank.training.callbacks import Listener
 from highrank.training.loop import train
-from highrank.training.record import summarize
-from highrank.training.run import Run, copy_weights
 from highrank.training.stages import Training
 from highrank.training.step import TRAINING_SLAB_BYTES, Step
-
-CPU = torch.device("cpu")
-TOY = Recipe(
-    name="toy",
-    about="",
-    data=DataSpec("toy"),
-    model=ModelSpec("mos", embed_dim=6, hidden_sizes=(10, 8), n_components=3, dropout_input=0.2, weight_drop=0.3),
-    train=TrainSpec(lr=5.0, batch_size=4, seed=7, bptt=10, max_over_bptt=5, max_epochs=4, finetunes=0),
-)
-
-
-def changed(recipe=TOY, model=None, **train_changes):
-    recipe = dataclasses.replace(recipe, train=dataclasses.replace(recipe.train, **train_changes))
-    return dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, **(model or {})))
-
-
-LEARNER = changed(model={"embed_dim": 16, "hidden_sizes": (32,)}, lr=8.0, alpha=0.0, beta=0.0, max_epochs=10)
-
-
-def epochs(run):
-    lines = [json.loads(line) for line in run.metrics_file.read_text().splitlines()]
-    return [line for line in lines if line["kind"] == "epoch"]
-
-
-def losses(training, n):
-    """Train on the next n windows; the loss of each."""
-    result = []
-    for _, window in zip(range(n), training.windows(), strict=False):
-        training.train_window(window)
-        result.append(training.read_totals())
-    return result
-
-
-def weights(run):
-    saved = checkpoints.load(run.folder)
-    tails = {"average": saved.averages or {}, "short": saved.short.weights if saved.short else {}}
-    return {**saved.weights, **{f"{name} {k}": v for name, tail in tails.items() for k, v in tail.items()}}
-
-
-def assert_same_run(a: Run, b: Run):
-    for (key, x), (other, y) in zip(weights(a).items(), weights(b).items(), strict=True):
-        assert key == other
-        assert torch.equal(x, y), key
-    timeless = [{k: v for k, v in e.items() if k not in ("seconds", "tokens_per_second")} for e in epochs(a)]
-    assert timeless == [{k: v for k, v in e.items() if k not in ("seconds", "tokens_per_second")} for e in epochs(b)]
-    assert a.model_file.read_bytes() == b.model_file.read_bytes()
 
 
 def test_training_learns_and_is_repeatable(toy_corpus, tmp_path):

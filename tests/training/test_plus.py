@@ -2,17 +2,17 @@
 
 import pytest
 import torch
-from test_loop import CPU, LEARNER, assert_same_run, changed, epochs, losses, weights
 
 import highrank
+from helpers import CPU, LEARNER, assert_same_run, changed, epochs, losses, weights
 from highrank.data.batches import rotate
 from highrank.evaluation.perplexity import evaluate
 from highrank.recipes import TrainSpec
-from highrank.training import checkpoint as checkpoints
-from highrank.training.export import export_run, import_run
-from highrank.training.listener import Listener
+from highrank.runs import checkpoint as checkpoints
+from highrank.runs.export import export_run, import_run
+from highrank.runs.folder import Run
+from highrank.training.callbacks import Listener
 from highrank.training.loop import train
-from highrank.training.run import Run
 from highrank.training.stages import Training
 
 BOTH = {"partial_shuffle": True, "averaging": "two-tailed"}

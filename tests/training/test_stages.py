@@ -5,12 +5,12 @@ import math
 
 import pytest
 import torch
-from test_loop import CPU, TOY, changed, losses
 
+from helpers import CPU, TOY, changed, losses
 from highrank.data.batches import columns
 from highrank.evaluation.perplexity import evaluate
-from highrank.training import checkpoint as checkpoints
-from highrank.training.run import Run
+from highrank.runs import checkpoint as checkpoints
+from highrank.runs.folder import Run
 from highrank.training.stages import Training
 
 

@@ -26,9 +26,8 @@ from highrank.errors import UserError
 from highrank.evaluation.perplexity import perplexity
 from highrank.heads import MoSHead, SoftmaxHead
 from highrank.models.language_model import HeadName, LanguageModel
-from highrank.training.run import Run, load, run_corpus
-
-OnProgress = Callable[[str, int, int], object]  # what is being done, how far, of how much
+from highrank.progress import OnStage
+from highrank.runs.folder import Run, load, run_corpus
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ def compare_runs(
     batch_size: int = 1,
     data_dir: Path | None = None,
     device: str | torch.device = "cpu",
-    on_progress: OnProgress | None = None,
+    on_progress: OnStage | None = None,
 ) -> Comparison:
     """`compare` for two run folders; their readings are kept in the user's cache, so that asking again is quick."""
     runs = Run(Path(a)), Run(Path(b))
@@ -125,7 +124,7 @@ def compare(
     top: int = 5,  # words shown of a distribution
     contains: str | None = None,
     readings: tuple[Reading, Reading] | None = None,  # where they have been made already
-    on_progress: OnProgress | None = None,
+    on_progress: OnStage | None = None,
 ) -> Comparison:
     """The steps where A beats B by the widest margin and the reverse, what both said there, and the gain by group."""
     if n < 1 or top < 1:
@@ -243,5 +242,5 @@ def _names(a: Run, b: Run) -> tuple[str, str]:
     return (one.name, two.name) if one.name != two.name else (str(a.folder), str(b.folder))
 
 
-def _progress(on_progress: OnProgress | None, what: str) -> Callable[[int, int], object]:
+def _progress(on_progress: OnStage | None, what: str) -> Callable[[int, int], object]:
     return lambda done, total: on_progress(what, done, total) if on_progress else None

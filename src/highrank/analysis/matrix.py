@@ -10,7 +10,7 @@ A is (T, V): one row after each of the T tokens of `ids`. It is never held whole
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,13 +22,12 @@ from highrank.analysis.memory import KLD_BLOCK, PeakMemory, check_memory
 from highrank.analysis.projection import Projection, top_of_spectrum
 from highrank.analysis.rank import RowReducer, effective_rank, press_tolerance, singular_values
 from highrank.analysis.rows import LogProb, windows
+from highrank.progress import OnStage
 
 WINDOW = 200  # words a call of the model; bounds memory only
 CONTEXTS = 5000  # for the pairwise KLD
 CONTEXT_BYTES = 2**31  # what they may take, for large vocabularies
 SPECTRUM_POINTS = 400  # of a long spectrum, in JSON
-
-OnProgress = Callable[[str, int, int | None], object]  # stage, done, of how many (None: one step that cannot be told)
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ class Observer:
 class Stages:
     """Times the stages of an analysis and tells about them."""
 
-    def __init__(self, device: torch.device, on_progress: OnProgress | None) -> None:
+    def __init__(self, device: torch.device, on_progress: OnStage | None) -> None:
         self.device, self.on_progress = device, on_progress or (lambda stage, done, total: None)
         self.seconds: dict[str, float] = {}
         self._began = time.perf_counter()
@@ -131,7 +130,7 @@ def analyze(
     contexts: int = CONTEXTS,
     seed: int = 0,
     window: int = WINDOW,
-    on_progress: OnProgress | None = None,
+    on_progress: OnStage | None = None,
 ) -> Analysis:
     """Rank, spectrum, pairwise KLD and perplexity of a model on a text.
 
@@ -159,7 +158,7 @@ def analyze_rows(
     projection: int | None = None,
     contexts: int = CONTEXTS,
     seed: int = 0,
-    on_progress: OnProgress | None = None,
+    on_progress: OnStage | None = None,
 ) -> Analysis:
     """`analyze` for rows that come in blocks of their own making: row i follows ids[i]."""
     if not len(ids):

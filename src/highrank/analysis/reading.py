@@ -20,10 +20,11 @@ from torch import Tensor
 from highrank.errors import UserError
 from highrank.evaluation.fingerprint import fingerprint
 from highrank.evaluation.mode import in_eval_mode
-from highrank.evaluation.perplexity import OnProgress, prediction_columns
+from highrank.evaluation.perplexity import prediction_columns
 from highrank.files import read_tensors, write_tensors
 from highrank.models.language_model import LanguageModel
 from highrank.ops.lstm import State
+from highrank.progress import OnProgress
 
 TOKENS = 128  # read at a time, of all columns together
 MOST_STATES = 1000  # kept, of all columns together: the windows of a long stream or of many columns are longer

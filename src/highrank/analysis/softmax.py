@@ -22,9 +22,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from highrank.analysis.matrix import CONTEXTS, WINDOW, Analysis, Observer, OnProgress, Stages, context_count
+from highrank.analysis.matrix import CONTEXTS, WINDOW, Analysis, Observer, Stages, context_count
 from highrank.analysis.memory import PeakMemory
 from highrank.analysis.rank import RowReducer, effective_rank, press_tolerance, singular_values
+from highrank.progress import OnStage
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def analyze_softmax(
     ids: Tensor | None = None,  # (T,) the words that were read, for the perplexity
     contexts: int = CONTEXTS,
     seed: int = 0,
-    on_progress: OnProgress | None = None,
+    on_progress: OnStage | None = None,
 ) -> SoftmaxAnalysis:
     """Rank, spectrum, pairwise KLD and the use of the output matrix, of any model whose logits are H W^T + b.
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from highrank.files import replacing
-from highrank.training.provenance import provenance
+from highrank.runs.provenance import provenance
 
 Row = dict[str, Any]
 Say = Callable[[str], None]

@@ -23,7 +23,7 @@ from highrank.data.catalog import CORPORA
 from highrank.data.corpus import Corpus, load_corpus
 from highrank.errors import UserError, nearest
 from highrank.recipes import RECIPES, DataSpec, ModelSpec, Recipe, TrainSpec, override
-from highrank.training.run import Run
+from highrank.runs.folder import Run
 from highrank.training.stages import Training
 
 FAST, PLAIN = "mixed, graphs", "float32, eager"

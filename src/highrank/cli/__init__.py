@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 import highrank
-from highrank.cli import analyze, bench, catalogue, compare, record, report, theory, train, use
+from highrank.cli import analyze, bench, compare, evaluate, recipes, record, report, theory, train
+from highrank.cli.console import out
 from highrank.cli.help import Verbs
-from highrank.cli.options import out
 from highrank.cli.usage import NoArgsIsHelpError, UsageError, explain
 from highrank.errors import UserError
 
@@ -86,26 +86,26 @@ def quickstart(
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of everything random.")] = 1,
 ) -> None:
     """See the bottleneck broken on a language we know and on one we speak. No download, minutes on a CPU."""
-    from highrank.quickstart import quickstart as run_quickstart
+    from highrank.cli.quickstart import quickstart as run_quickstart
 
     run_quickstart(output, seed, out)
 
 
-app.command(short_help="The paper's models side by side.")(catalogue.recipes)
+app.command(short_help="The paper's models side by side.")(recipes.recipes)
 app.command(short_help="Train a model by a recipe.")(train.train)
 app.command(short_help="What has been trained.")(train.runs)
 app.command(short_help="Write a run as small files to carry elsewhere.")(train.export)
 app.command("import", short_help="Make a run from an export.")(train.import_)
-app.command(short_help="Exact perplexity, dynamic evaluation, cache.")(use.evaluate)
-app.command(short_help="Continue a text with a trained model.")(use.generate)
+app.command(short_help="Exact perplexity, dynamic evaluation, cache.")(evaluate.evaluate)
+app.command(short_help="Continue a text with a trained model.")(evaluate.generate)
 app.command(short_help="One JSON record of a run, for the report.")(record.record)
 app.command(short_help="Rank, spectrum and pairwise KLD of models.")(analyze.analyze)
 app.command(short_help="Where one run predicts better than another.")(compare.compare)
 app.command(short_help="Every result beside the paper's.")(report.report)
 app.command(short_help="The paper's theory put to the numbers.")(theory.theory)
-data_app.command("list")(catalogue.data_list)
-data_app.command("verify")(catalogue.data_verify)
-data_app.command("prepare", short_help="Tokenise one now: later commands start at once.")(catalogue.data_prepare)
-data_app.command("kept", short_help="What commands keep for later, and how much it is.")(catalogue.data_kept)
+data_app.command("list")(recipes.data_list)
+data_app.command("verify")(recipes.data_verify)
+data_app.command("prepare", short_help="Tokenise one now: later commands start at once.")(recipes.data_prepare)
+data_app.command("kept", short_help="What commands keep for later, and how much it is.")(recipes.data_kept)
 app.add_typer(data_app, name="data")
 app.add_typer(bench.app, name="bench")

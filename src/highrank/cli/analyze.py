@@ -9,7 +9,8 @@ from highrank.cli.analyze_hf import analyze_hf
 from highrank.cli.analyze_options import AnalyzeOptions, parse_tokens
 from highrank.cli.analyze_runs import analyze_runs
 from highrank.cli.analyze_show import notes, tables, write_files
-from highrank.cli.options import AsJson, DataDir, Device, find_device, out, print_json, say_written
+from highrank.cli.console import out, print_json, print_written
+from highrank.cli.options import AsJson, DataDir, Device, find_device
 from highrank.errors import UserError
 
 CPU_TOKENS = 20_000
@@ -84,7 +85,7 @@ def analyze(
     else:
         for part in (*tables(record), notes(record)):
             out.print(part)
-    say_written(*files, as_json=as_json)
+    print_written(*files, as_json=as_json)
 
 
 def _check(

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from highrank.cli.analyze_options import AnalyzeOptions
-from highrank.cli.options import remark, watching_stages
+from highrank.cli.console import note, progress
 from highrank.errors import UserError
 
 if TYPE_CHECKING:
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 def analyze_hf(name: str, text: Path, precision: str, options: AnalyzeOptions) -> dict[str, Any]:
     """The record of an analysis: what `analysis.json` holds, for one model."""
     from highrank.analysis.hf import check_causal, encode, is_plain_softmax, load_hf
-    from highrank.training.provenance import provenance
+    from highrank.runs.provenance import provenance
 
     words = _read(text)
-    remark(f"{name}: loading")
+    note(f"{name}: loading")
     _check_model_memory(name, precision, options.device)
     model = load_hf(name, options.device, precision)
     ids = encode(model, words)
@@ -61,10 +61,10 @@ def _softmax(model: "HfModel", ids: "torch.Tensor", options: AnalyzeOptions) -> 
     if options.projection is not None:
         raise UserError("--projection is not needed here: a softmax's spectrum is exact at any vocabulary; drop it.")
     _check_softmax_memory(len(ids), model, options)
-    with watching_stages() as tell:
+    with progress() as on_stage:
         found = analyze_softmax(
             hidden_blocks(model, ids), model.weight, model.bias, tokens=len(ids), ids=ids,
-            contexts=options.contexts, seed=options.seed, on_progress=tell,
+            contexts=options.contexts, seed=options.seed, on_progress=on_stage,
         )  # fmt: skip
     return {"head": "softmax", "rank_bound": found.rank_bound, **found.analysis.to_json(), **_use(found)}
 
@@ -79,10 +79,10 @@ def _other(model: "HfModel", ids: "torch.Tensor", options: AnalyzeOptions) -> di
             f"{model.name} does not end in a plain softmax, and float32 round-off would look like rank: "
             "use --precision float64."
         )
-    with watching_stages() as tell:
+    with progress() as on_stage:
         result = analyze_rows(
             log_prob_blocks(model, ids), ids, projection=options.projection,
-            contexts=options.contexts, seed=options.seed, on_progress=tell,
+            contexts=options.contexts, seed=options.seed, on_progress=on_stage,
         )  # fmt: skip
     return {"head": "other", "rank_bound": min(result.tokens, result.vocabulary), **result.to_json()}
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import highrank
 from highrank.cli.analyze_options import AnalyzeOptions
-from highrank.cli.options import remark, watching_stages
+from highrank.cli.console import note, progress
 from highrank.errors import UserError
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def analyze_runs(runs: list[Path], split: str, data_dir: Path | None, options: AnalyzeOptions) -> dict[str, Any]:
     """The record of an analysis: what `analysis.json` holds."""
-    from highrank.training.provenance import provenance
+    from highrank.runs.provenance import provenance
 
     corpus = _one_corpus(runs, data_dir)
     ids = corpus.splits[split]
@@ -34,7 +34,7 @@ def analyze_runs(runs: list[Path], split: str, data_dir: Path | None, options: A
 
 
 def _one_corpus(runs: list[Path], data_dir: Path | None) -> "Corpus":
-    from highrank.training.run import run_corpus
+    from highrank.runs.folder import run_corpus
 
     first, *others = [run_corpus(run, data_dir) for run in runs]
     for run, other in zip(runs[1:], others, strict=True):
@@ -58,15 +58,15 @@ def _analyze_run(folder: Path, ids: Any, options: AnalyzeOptions) -> dict[str, A
     from highrank.analysis import analyze, carrying_state
 
     model, words, recipe = highrank.load(folder, options.device)
-    remark(f"{folder}:")
-    with watching_stages() as tell:
+    note(f"{folder}:")
+    with progress() as on_stage:
         result = analyze(
             carrying_state(model.double()),
             ids.to(options.device),
             projection=options.projection,
             contexts=options.contexts,
             seed=options.seed,
-            on_progress=tell,
+            on_progress=on_stage,
         )
     head, dim = recipe.model.head, recipe.model.embed_dim
     full = min(len(ids), len(words))
@@ -84,8 +84,8 @@ def _analyze_run(folder: Path, ids: Any, options: AnalyzeOptions) -> dict[str, A
 
 
 def _how_trained(folder: Path) -> dict[str, Any]:
-    from highrank.training.checkpoint import load_progress
-    from highrank.training.run import Run
+    from highrank.runs.checkpoint import load_progress
+    from highrank.runs.folder import Run
 
     run = Run(folder)
     summary = run.summary() or {}

@@ -12,8 +12,8 @@ Record = dict[str, Any]
 
 def write_files(folder: Path, record: Record) -> list[Path]:
     """analysis.json, spectrum.png and spectrum.svg."""
-    from highrank.analysis.figure import Curve, draw, draw_use
     from highrank.files import write_json
+    from highrank.report.figures.spectrum import Curve, draw, draw_use
 
     write_json(folder / "analysis.json", record)
     title = f"Log-probabilities after {record['tokens']:,} tokens of {_text(record)}"

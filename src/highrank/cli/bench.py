@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from highrank.cli.console import out, print_json, print_written
 from highrank.cli.help import Verbs
-from highrank.cli.options import AsJson, Device, find_device, out, print_fitting, print_json, say_written
+from highrank.cli.options import AsJson, Device, find_device, print_fitting
 from highrank.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -65,10 +66,10 @@ def mos_nll(
     """
     from highrank.bench import mos_nll as losses
     from highrank.bench import scaling as scalings
-    from highrank.bench.figure import draw_losses, draw_scaling
     from highrank.bench.record import Record, machine_name
     from highrank.bench.table import loss_table, scaling_table
     from highrank.bench.timing import Clock
+    from highrank.report.figures.benchmarks import draw_losses, draw_scaling
 
     where, kind = _prepare(device, output), _dtype(dtype, device)
     if scaling and (sizes or compiled):
@@ -102,10 +103,10 @@ def lstm(
 ) -> None:
     """The recurrent layers, forward and backward: nn.LSTM, and ours padded to cuDNN's persistent kernel."""
     from highrank.bench import lstm as lstms
-    from highrank.bench.figure import draw_lstm
     from highrank.bench.record import Record, machine_name
     from highrank.bench.table import lstm_table
     from highrank.bench.timing import Clock
+    from highrank.report.figures.benchmarks import draw_lstm
 
     where = _prepare(device, output)
     shapes = lstms.choose_shapes(layers, batch)
@@ -141,10 +142,10 @@ def step(
 ) -> None:
     """Whole training updates on random words, and MoS over Softmax beside the paper's slowdowns."""
     from highrank.bench import step as steps
-    from highrank.bench.figure import draw_steps
     from highrank.bench.record import Record, machine_name
     from highrank.bench.table import step_table
     from highrank.bench.timing import Clock
+    from highrank.report.figures.benchmarks import draw_steps
 
     where = _prepare(device, output)
     ways = steps.parse_ways(how, where)
@@ -186,7 +187,7 @@ def all_(
     failed = run_parts(PARTS, ["--device", device, "--out", str(output)], seconds, out.print)
     out.print(f"all done in {time.monotonic() - began:.0f} s")
     if output.exists():
-        say_written(output)
+        print_written(output)
     if failed:
         raise UserError(f"some benchmarks failed ({', '.join(failed)}): what they say is above.")
 
@@ -240,6 +241,6 @@ def _finish(
     else:
         made = table(record.rows)
         print_fitting(made, left=sum(column.justify == "left" and column.header != "note" for column in made.columns))
-    say_written(*files, as_json=as_json)
+    print_written(*files, as_json=as_json)
     if not measured:
         raise UserError(f"nothing could be measured: {record.rows[0]['status']}.")

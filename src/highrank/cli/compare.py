@@ -7,17 +7,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from highrank.cli.options import (
-    AsJson,
-    DataDir,
-    Device,
-    find_device,
-    out,
-    print_json,
-    say,
-    say_written,
-    watching_stages,
-)
+from highrank.cli.console import out, print_json, print_written, progress, say
+from highrank.cli.options import AsJson, DataDir, Device, find_device
 from highrank.errors import UserError
 from highrank.folded import folded
 
@@ -63,7 +54,7 @@ def compare(
     from highrank.files import output_folder
     from highrank.report.comparison import as_json as comparison_json
     from highrank.report.comparison import numbers_json, write
-    from highrank.training.provenance import provenance
+    from highrank.runs.provenance import provenance
 
     if numbers_only and not as_json:
         raise UserError("--numbers-only belongs to --json: add it.")
@@ -71,17 +62,17 @@ def compare(
         output_folder(output)
     where = find_device(device)
     origin = {"runs": [str(run_a), str(run_b)], "provenance": provenance(where)}
-    with watching_stages() as progress:
+    with progress() as on_stage:
         comparison = compare_runs(
             run_a, run_b, split=split, n=n, top=top, contains=contains, batch_size=batch_size, data_dir=data_dir,
-            device=where, on_progress=progress,
+            device=where, on_progress=on_stage,
         )  # fmt: skip
     if as_json:
         print_json((numbers_json if numbers_only else comparison_json)(comparison) | origin)
     else:
         _show(comparison)
     if output:
-        say_written(*write(comparison, output, origin), as_json=as_json)
+        print_written(*write(comparison, output, origin), as_json=as_json)
 
 
 def _show(c: "Comparison") -> None:

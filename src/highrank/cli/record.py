@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from highrank.cli.options import DataDir, Device, RunFolder, find_device, say, say_written, watching
+from highrank.cli.console import print_written, progress, say
+from highrank.cli.options import DataDir, Device, RunFolder, find_device
 from highrank.cli.tuning import say_edges, say_point
 from highrank.errors import UserError
 
 if TYPE_CHECKING:
-    from highrank.training.run import Run
+    from highrank.runs.folder import Run
 
 
 def record(
@@ -39,8 +40,8 @@ def record(
     the one at hand, and the next call takes up what was cut off.
     """
     from highrank.files import output_folder, write_json
-    from highrank.training.record import record as make_record
-    from highrank.training.run import Run, run_corpus
+    from highrank.runs.folder import Run, run_corpus
+    from highrank.runs.record import record as make_record
 
     if tune and not (dynamic or cache):
         raise UserError("--tune belongs to --dynamic or --cache: add one of them.")
@@ -57,26 +58,27 @@ def record(
     known = _known(opened, output) if output.exists() else None
     where = find_device(device)
     corpus = run_corpus(run, data_dir)
-    with watching() as watch:
+    with progress() as on_stage:
         made = make_record(
             opened, corpus, where, dynamic=dynamic, cache=cache, tune=tune, tune_tokens=tune_tokens,
-            watch=watch, on_point=say_point, known=known, keep=partial(write_json, output),
+            watch=lambda stage: partial(on_stage, stage),
+            on_point=say_point, known=known, keep=partial(write_json, output),
         )  # fmt: skip
     parts = [f"{how}{_scores(part)}" for how, part in _parts(made)]
     say(f"{made['recipe']}, {made['epochs']} epoch{'s' * (made['epochs'] != 1)}: {'; '.join(parts)}")
     for how in ("dynamic_tuned", "cache_tuned"):
         if tuning := made.get(how, {}).get("tuning"):
             say_edges(tuning, run, data_dir)
-    say_written(output)
+    print_written(output)
 
 
 def _known(run: "Run", output: Path) -> dict[str, Any]:
     """The record that is there already, if it is one to go on with."""
     from highrank.files import read_json
     from highrank.report.shape import RUN, TUNED
+    from highrank.runs.checkpoint import load_progress
+    from highrank.runs.record import record_of
     from highrank.shape import wrong
-    from highrank.training.checkpoint import load_progress
-    from highrank.training.record import record_of
 
     known = read_json(output, "record")
     if not record_of(run, known):

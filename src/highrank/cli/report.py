@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from highrank.cli.options import AsJson, print_json, say, say_written
+from highrank.cli.console import print_json, print_written, say
+from highrank.cli.options import AsJson
 from highrank.errors import UserError
 
 
@@ -40,14 +41,14 @@ def report(
     if readme:
         changed = update(readme, made)
         if changed:
-            say_written((readme, "tables renewed"), as_json=as_json)
+            print_written((readme, "tables renewed"), as_json=as_json)
         elif not as_json:
             say(f"{readme} is already up to date.")
     if output:
         from highrank.report.write import write
 
         files = write(made, output)
-        say_written(*files, as_json=as_json)
+        print_written(*files, as_json=as_json)
     if as_json:
         print_json([entry for table in made.tables for entry in flat(table)])
     elif not (readme or output):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from highrank.cli.options import out
+from highrank.cli.console import out
 from highrank.errors import UserError
 
 
@@ -36,9 +36,9 @@ def theory(
 
     A minute or two on a CPU. Ends with code 1 if a check fails. docs/theory.md explains every line.
     """
+    from highrank.analysis.finite_language import Setup
+    from highrank.analysis.finite_language import theory as run_theory
     from highrank.files import output_folder
-    from highrank.theory import Setup
-    from highrank.theory import theory as run_theory
 
     output_folder(output)
     setup = Setup(contexts, words, rank, parse_dims(dims), components, bias, unigram, seed, quick)

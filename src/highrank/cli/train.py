@@ -12,24 +12,12 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from highrank.cli.options import (
-    AsJson,
-    DataDir,
-    Device,
-    RunFolder,
-    find_device,
-    out,
-    parse_bytes,
-    parse_seconds,
-    plain,
-    print_json,
-    say,
-    say_written,
-)
+from highrank.cli.console import out, print_json, print_written, say
+from highrank.cli.options import AsJson, DataDir, Device, RunFolder, find_device, parse_bytes, parse_seconds, plain
 from highrank.errors import UserError
 
 if TYPE_CHECKING:
-    from highrank.training.run import Run
+    from highrank.runs.folder import Run
 
 
 def train(
@@ -75,13 +63,13 @@ def train(
 
       highrank train ptb-mos --resume --finetune
     """
+    from highrank.cli.training_progress import watch
     from highrank.data.corpus import load_corpus
     from highrank.files import output_folder
     from highrank.recipes import get_recipe, override
+    from highrank.runs.folder import Run, run_corpus
+    from highrank.runs.record import summarize
     from highrank.training.loop import train as train_loop
-    from highrank.training.progress import watch
-    from highrank.training.record import summarize
-    from highrank.training.run import Run, run_corpus
 
     chosen = override(get_recipe(recipe), settings or [])
     run = Run(output) if output else _default_run(recipe, resume)
@@ -122,7 +110,7 @@ def train(
         f"{chosen.name}: valid {summary['valid_ppl']:.2f}, test {summary['test_ppl']:.2f} "
         f"(epoch {summary['best_epoch']} of {summary['epochs']}, {summary['parameters']:,} parameters)"
     )
-    say_written(run.folder)
+    print_written(run.folder)
     if outcome != "finished":
         say(f"Paused ({outcome}). Continue with:\n  {again}")
 
@@ -132,7 +120,7 @@ def _resume_command(recipe: str, folder: Path) -> str:
 
 
 def _default_run(recipe: str, resume: bool) -> "Run":
-    from highrank.training.run import Run
+    from highrank.runs.folder import Run
 
     root = Path("runs")
     taken = sorted((p for p in root.glob(f"{recipe}*") if _belongs(p.name, recipe)), key=lambda p: p.stat().st_mtime)
@@ -197,8 +185,8 @@ def runs(
 ) -> None:
     """List the runs in a folder with their recipe, epoch and perplexities."""
     from highrank.evaluation.perplexity import perplexity
-    from highrank.training import checkpoint
-    from highrank.training.run import Run
+    from highrank.runs import checkpoint
+    from highrank.runs.folder import Run
 
     if folder.is_file() or (not folder.exists() and folder != Path("runs")):
         raise UserError(f"{folder} is not a folder: name one with runs in it.")
@@ -254,15 +242,15 @@ def export(
     """Write a run as small files that can be carried elsewhere; 'highrank import' goes on from them."""
     import torch
 
-    from highrank.training.export import export_run
-    from highrank.training.run import Run
+    from highrank.runs.export import export_run
+    from highrank.runs.folder import Run
 
     if dtype not in ("float32", "bfloat16", "float16"):
         raise UserError(f'the dtype "{dtype}" is not known: choose float32, bfloat16 or float16.')
     output = output or Path("exports") / run.resolve().name
     files = export_run(Run(run), output, getattr(torch, dtype), parse_bytes(max_shard_size), averages_only)
     size = sum(file.stat().st_size for file in files)
-    say_written((output, f"{len(files)} files, {size / 1e6:.1f} MB"))
+    print_written((output, f"{len(files)} files, {size / 1e6:.1f} MB"))
     say(f"Make a run of it anywhere with:\n  highrank import {shlex.quote(str(output))}")
 
 
@@ -273,12 +261,12 @@ def import_(
     ] = None,
 ) -> None:
     """Make a run from an export; it can be resumed and evaluated."""
-    from highrank.training.export import import_run
-    from highrank.training.run import Run
+    from highrank.runs.export import import_run
+    from highrank.runs.folder import Run
 
     output = output or Path("runs") / folder.resolve().name
     run = Run(output)
     progress = import_run(folder, run)
     name = run.recipe().name
-    say_written((output, f"{name} at epoch {progress.epoch}"))
+    print_written((output, f"{name} at epoch {progress.epoch}"))
     say(f"Continue with:\n  {_resume_command(name, output)}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from highrank.cli.options import err, out, say
+from highrank.cli.console import err, out, say
 from highrank.folded import folded
 
 if TYPE_CHECKING:

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from highrank.evaluation.mode import in_eval_mode
-from highrank.evaluation.perplexity import Evaluation, OnProgress
+from highrank.evaluation.perplexity import Evaluation
 from highrank.models.language_model import LanguageModel
+from highrank.progress import OnProgress
 from highrank.recipes.recipe import CacheSettings
 
 

@@ -27,10 +27,11 @@ from torch import Tensor
 from highrank.data.batches import columns
 from highrank.errors import UserError
 from highrank.evaluation.fingerprint import fingerprint
-from highrank.evaluation.perplexity import Evaluation, OnProgress
+from highrank.evaluation.perplexity import Evaluation
 from highrank.files import read_tensors, write_tensors
 from highrank.models.language_model import LanguageModel
 from highrank.ops.capture import prepare_capture
+from highrank.progress import OnProgress
 from highrank.recipes.recipe import DynamicSettings
 
 

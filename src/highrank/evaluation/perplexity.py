@@ -15,8 +15,7 @@ from highrank.evaluation.mode import in_eval_mode
 from highrank.models.awd_lstm import Hidden
 from highrank.models.language_model import LanguageModel
 from highrank.ops.lstm import State
-
-OnProgress = Callable[[int, int], object]  # done, of how many
+from highrank.progress import OnProgress
 
 
 def perplexity(nats: float) -> float:

@@ -24,8 +24,9 @@ from torch import Tensor
 
 from highrank.evaluation.cache import Block, cache_probabilities, mixed_nll, read_once
 from highrank.evaluation.dynamic import dynamic_evaluate
-from highrank.evaluation.perplexity import OnProgress, perplexity
+from highrank.evaluation.perplexity import perplexity
 from highrank.models.language_model import LanguageModel
+from highrank.progress import OnProgress
 from highrank.recipes.recipe import CacheSettings, DynamicSettings
 
 KNOBS = ("lr", "lamb", "epsilon")  # of dynamic evaluation

@@ -5,7 +5,7 @@ import re
 from importlib import resources
 
 from highrank.report.choice import trained_for
-from highrank.report.curves import COLOURS
+from highrank.report.figures.curves import COLOURS
 from highrank.report.table import Cell, Column, Origin, Table, address, as_good, ours, printed
 
 VARIABLES = {"softmax": "softmax", "moc": "moc", "mos": "mos", "other": "other", "paper": "theirs"}

@@ -7,7 +7,7 @@ from highrank.files import replacing, write_text
 from highrank.recipes import RECIPES
 from highrank.report import Report, cost
 from highrank.report.choice import best, of_state, origin, runs_of
-from highrank.report.curves import CORPORA, close, figures, save
+from highrank.report.figures.curves import CORPORA, close, figures, save
 from highrank.report.page import page
 from highrank.report.perplexity import in_paper
 from highrank.report.records import Record

@@ -3,7 +3,7 @@
 import math
 import time
 
-from highrank.training.standing import Progress
+from highrank.training.state import Progress
 
 METRICS_EVERY_SECONDS = 10.0
 

@@ -16,12 +16,12 @@ from highrank.data.corpus import Corpus
 from highrank.errors import UserError
 from highrank.evaluation.perplexity import perplexity
 from highrank.recipes.recipe import Recipe
-from highrank.training import checkpoint as checkpoints
+from highrank.runs import checkpoint as checkpoints
+from highrank.runs.folder import Run
+from highrank.runs.metrics import Metrics
+from highrank.runs.provenance import provenance
+from highrank.training.callbacks import Listener
 from highrank.training.clock import Clock
-from highrank.training.listener import Listener
-from highrank.training.metrics import Metrics
-from highrank.training.provenance import provenance
-from highrank.training.run import Run
 from highrank.training.stages import Training
 from highrank.training.step import Precision
 

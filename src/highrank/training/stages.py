@@ -27,13 +27,13 @@ from highrank.data.corpus import Corpus
 from highrank.errors import UserError
 from highrank.evaluation.perplexity import evaluate
 from highrank.recipes.recipe import Recipe
-from highrank.training import checkpoint as checkpoints
-from highrank.training.checkpoint import Checkpoint, ShortAverage
+from highrank.runs import checkpoint as checkpoints
+from highrank.runs.checkpoint import Checkpoint, ShortAverage
+from highrank.runs.folder import Run, build_model, copy_weights
+from highrank.runs.part import perplexities
 from highrank.training.graph import GraphedStep
 from highrank.training.nt_asgd import NTASGD, is_worse
-from highrank.training.part import perplexities
-from highrank.training.run import Run, build_model, copy_weights
-from highrank.training.standing import Progress, stage_result
+from highrank.training.state import Progress, stage_result
 from highrank.training.step import Step
 from highrank.training.two_tailed import TwoTailed
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from highrank.ops import autocast_dtype, without_autocast
-from highrank.ops.mos_nll import chunked, opaque, reference
+from highrank.ops.mos_nll import chunked, custom_op, reference
 from highrank.ops.mos_nll.choice import Impl, check_impl, takes_kernels
 
 __all__ = ["Impl", "mos_nll"]
@@ -51,7 +51,7 @@ def mos_nll(
             return reference.mos_nll(h.to(compute_dtype), log_pi, weight.to(compute_dtype), cast_bias, targets)
         inputs = h, log_pi, weight, bias, targets
         if torch.compiler.is_compiling():
-            return opaque.mos_nll(*inputs, impl, compute_dtype, slab_bytes)
+            return custom_op.mos_nll(*inputs, impl, compute_dtype, slab_bytes)
         if takes_kernels(impl, h.device, compute_dtype):
             from highrank.ops.mos_nll import kernel  # Triton takes a while to import, and may not be there
 

@@ -10,9 +10,9 @@ from highrank.files import write_json, write_text
 
 def write(comparison: Comparison, folder: Path, origin: dict[str, Any]) -> list[Path]:
     """All forms of a comparison; returns the files, the page first. `origin` says where the numbers come from."""
-    from highrank.report.comparison.figure import draw
     from highrank.report.comparison.markdown import markdown
     from highrank.report.comparison.page import page
+    from highrank.report.figures.comparison import draw
 
     html, md, json, png, svg = (folder / f"comparison.{ending}" for ending in ("html", "md", "json", "png", "svg"))
     write_text(html, page(comparison))

@@ -1,0 +1,1 @@
+"""Run folders and everything else on disk: checkpoints, records, metrics, provenance, caches, exports."""

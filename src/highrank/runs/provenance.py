@@ -1,0 +1,55 @@
+"""Where a number comes from: commit, versions and machine, for run folders and records."""
+
+import datetime
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from highrank._version import __version__
+
+
+def provenance(device: torch.device) -> dict[str, Any]:
+    return {
+        "highrank": __version__,
+        "commit": commit(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "machine": machine(device),
+        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+
+
+def commit() -> str | None:
+    """The commit of the checkout this code runs from, marked if files differ from it; None for an installed copy."""
+    if os.environ.get("HIGHRANK_COMMIT"):
+        return os.environ["HIGHRANK_COMMIT"]  # a copy of the tree without its history, told where it was taken
+    here = Path(__file__).resolve().parent
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(here), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+
+    try:
+        if not git("ls-files", "__init__.py", "provenance.py"):
+            return None  # inside somebody else's repository
+        return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain", "--", str(here.parent)) else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def machine(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{_cpu_name()}, {torch.get_num_threads()} threads"
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()

@@ -1,0 +1,123 @@
+"""Run -> record: what a run came to, on one page of JSON that can stand without its weights.
+
+`summarize` writes summary.json into the run's folder whenever training ends or pauses. `record` adds what needs the
+weights, while they are at hand: dynamic evaluation and the cache (`adapted.py`). Made again of the same state, a record
+keeps what it has and gains what is new. `highrank report` reads records and nothing else.
+
+    valid_ppl, test_ppl    of the best weights on validation, in float32, one stream
+    stages                 the same at the end of training (stage 0) and of each finetuning stage
+    overrides              where the run's settings differ from the recipe of that name
+    pieces                 the starts of a run that was resumed or carried elsewhere: machine, commit, time, and in what
+                           dtype it was carried on to the next (`exported`), whole or its averages only
+    seconds, epochs        in all, over every piece
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from highrank.data.corpus import Corpus
+from highrank.evaluation.tune import OnPoint
+from highrank.files import write_json
+from highrank.recipes import overrides
+from highrank.runs import checkpoint as checkpoints
+from highrank.runs.adapted import adapted
+from highrank.runs.folder import Run, load
+from highrank.runs.part import Watch, perplexities, unwatched
+from highrank.training.state import Progress, stage_result
+
+CURVE = ("epoch", "seconds", "train_ppl", "valid_ppl")
+
+
+def summarize(
+    run: Run, corpus: Corpus, device: torch.device, outcome: str, batch_size: int = 1, watch: Watch = unwatched
+) -> dict[str, Any]:
+    """Perplexities of the run's best weights in float32, with everything a record needs, written to summary.json."""
+    info = run.info()
+    progress = checkpoints.load_progress(run.folder)
+    model = load(run.folder, device).model
+    results = perplexities(model, corpus.splits, batch_size, watch)
+    epochs = run.epochs(progress.epoch)
+    summary = {
+        "recipe": info["recipe"]["name"],
+        "overrides": overrides(info["recipe"]),
+        "outcome": outcome,
+        "epochs": progress.epoch,
+        "updates": progress.step,
+        "best_epoch": progress.best_epoch,
+        "stage": progress.stage,
+        "stages": [*progress.stages, stage_result(progress, results)],
+        "parameters": model.n_parameters(),
+        **results,
+        "eval_batch_size": batch_size,
+        "seconds": progress.seconds,
+        "pieces": progress.pieces,
+        "skipped": progress.skipped,
+        "seed": info["recipe"]["train"]["seed"],
+        "provenance": info["provenance"],
+        "settings": info["recipe"],
+        "averaged_from": next((line["epoch"] for line in epochs if line["averaged"]), None),
+        "curve": {key: [_short(line[key]) for line in epochs] for key in CURVE},
+    }
+    write_json(run.summary_file, summary)
+    return summary
+
+
+def record(
+    run: Run,
+    corpus: Corpus,
+    device: torch.device,
+    *,
+    dynamic: bool = False,
+    cache: bool = False,
+    tune: bool = False,
+    tune_tokens: int | None = None,
+    watch: Watch = unwatched,
+    on_point: OnPoint | None = None,
+    known: dict[str, Any] | None = None,
+    keep: Callable[[dict[str, Any]], object] = lambda made: None,
+) -> dict[str, Any]:
+    """The run's summary, made now unless the one at hand is of this very state, and how it does when it adapts.
+
+    `dynamic` and `cache` use the published settings; `tune` adds the best ones found on validation, or on its first
+    `tune_tokens` tokens, beside them, which are then not tried again if they are there. `known` is an earlier record of
+    the run, added to if nothing was trained since. `keep` is handed the record as it grows, so that who is cut off in
+    a long evaluation keeps those before it, and goes on from there (`part.py`).
+    """
+    progress = checkpoints.load_progress(run.folder)
+    made = next((told for told in (known, run.summary()) if told and _tells_of(told, progress)), None)
+    if made is None:
+        made = summarize(run, corpus, device, _outcome(progress), watch=watch)
+    keep(made)
+    for name, part in adapted(
+        run, corpus, device, dynamic=dynamic, cache=cache, tune=tune, tune_tokens=tune_tokens, known=made,
+        watch=watch, on_point=on_point,
+    ):  # fmt: skip
+        made = {**made, name: part}
+        keep(made)
+    return made
+
+
+def _tells_of(summary: dict[str, Any], progress: Progress) -> bool:
+    """Whether a summary or a record is of this very state, over the whole stream; the oldest know their epoch only."""
+    same = summary["updates"] == progress.step if "updates" in summary else summary.get("epochs") == progress.epoch
+    return bool(same and summary.get("eval_batch_size") == 1)
+
+
+def record_of(run: Run, data: Any) -> bool:
+    """Whether `data` is a record of this run, be it of an earlier state or made where it was carried from."""
+    told = data.get("provenance") if isinstance(data, dict) else None
+    return isinstance(told, dict) and told.get("started") == run.info()["provenance"]["started"]
+
+
+def _outcome(progress: Progress) -> str:
+    """Why training stopped last; a run that was killed, or comes from an older version, was cut off."""
+    if progress.finished:
+        return "finished"
+    return (progress.pieces[-1].get("outcome") if progress.pieces else None) or "cut off"
+
+
+def _short(value: Any) -> Any:
+    """A curve is drawn, not computed with: four decimals keep a record readable."""
+    return round(value, 4) if isinstance(value, float) else value
