@@ -1,0 +1,65 @@
+"""Memory of a GPU, or of this process and its machine: how much is free, in use, and was in use at the peak."""
+
+import contextlib
+import sys
+from pathlib import Path
+
+import torch
+
+GIB = 2**30
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """Return how much memory this process can still allocate, or None where the system does not tell."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    limits = []
+    if (available := _proc_bytes("/proc/meminfo", "MemAvailable")) is not None:
+        limits.append(available)
+    with contextlib.suppress(OSError, ValueError):  # the limit of a container; "max" where there is none
+        group = Path("/sys/fs/cgroup")
+        limits.append(int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
+    return min(limits, default=None)
+
+
+def used_bytes(device: torch.device) -> int | None:
+    """Return the memory allocated on a GPU, or the resident memory of this process (Linux only)."""
+    if device.type == "cuda":
+        return torch.cuda.memory_allocated(device)
+    return _proc_bytes("/proc/self/status", "VmRSS")
+
+
+def reset_peak(device: torch.device) -> bool:
+    """Let `peak_bytes` count from now on. Return False where the system cannot: the peak is then that of the process."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        return True
+    try:
+        Path("/proc/self/clear_refs").write_text("5")  # 5 resets VmHWM, see proc(5)
+    except OSError:
+        return False
+    return True
+
+
+def peak_bytes(device: torch.device) -> int | None:
+    """Return the largest amount of memory in use since `reset_peak`, or None where the system does not tell."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    if (peak := _proc_bytes("/proc/self/status", "VmHWM")) is not None:
+        return peak
+    with contextlib.suppress(ImportError):  # Windows has no such module
+        import resource
+
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024
+    return None
+
+
+def _proc_bytes(path: str, key: str) -> int | None:
+    """Return the value of a line such as `VmRSS:  1024 kB` in a file of /proc."""
+    with contextlib.suppress(OSError):
+        for line in Path(path).read_text().splitlines():
+            if line.startswith(f"{key}:"):
+                return int(line.split()[1]) * 1024
+    return None
