@@ -31,7 +31,7 @@ def used_bytes(device: torch.device) -> int | None:
 
 
 def reset_peak(device: torch.device) -> bool:
-    """Let `peak_bytes` count from now on. Return False where the system cannot: the peak is then that of the process."""
+    """Let `peak_bytes` count from now on; return False where it will still count from the start of the process."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         return True
