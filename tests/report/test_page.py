@@ -6,8 +6,8 @@ from html.parser import HTMLParser
 import pytest
 
 from highrank.plotting import HEADS
-from highrank.report.page import inline, page
-from highrank.report.table import Cell, Column, Origin, Row, Table
+from highrank.report.report_page import inline, page
+from highrank.report.results import Cell, Column, Origin, Row, Table
 
 BOTH, ALONE = Column("valid / test", ("valid", "test")), Column("time", unit=" s", paper=False, digits=0)
 ORIGIN = Origin("runs/a&b.json", "0123456789abcdef", "H200", seed=0, epochs=3, seconds=90.0, about="with train.lr=15")

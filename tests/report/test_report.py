@@ -17,7 +17,7 @@ from highrank.report.choice import of_state, trained_for
 from highrank.report.components import study
 from highrank.report.figures.curves import close, figures
 from highrank.report.records import Analysis, Record, load_analyses, load_records
-from highrank.report.table import NOT_RUN, Cell, Column, Origin, Row, Table, as_good, flat
+from highrank.report.results import NOT_RUN, Cell, Column, Origin, Row, Table, as_good, flat
 from highrank.report.write import _cards, _run, write
 
 ROOT = Path(__file__).parents[2]

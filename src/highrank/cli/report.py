@@ -29,7 +29,7 @@ def report(
     """
     from highrank.files import output_folder
     from highrank.report import build, sections, update
-    from highrank.report.table import flat
+    from highrank.report.results import flat
 
     if not results.is_dir():
         raise UserError(f"there is no folder {results} with results: name it with --results.")

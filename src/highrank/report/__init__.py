@@ -21,7 +21,7 @@ from highrank.report.components import components
 from highrank.report.overview import overview
 from highrank.report.perplexity import ablation, single_models, ten_minutes
 from highrank.report.records import Analysis, Record, load_analyses, load_records
-from highrank.report.table import Table, markdown, unbroken
+from highrank.report.results import Table, markdown, unbroken
 
 BEGIN, END = "<!-- {name}: made by 'highrank report' -->", "<!-- end of {name} -->"
 

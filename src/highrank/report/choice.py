@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from highrank.report.records import Record, machine_name
-from highrank.report.table import Cell, Origin
+from highrank.report.results import Cell, Origin
 
 Scores = dict[str, Any]  # valid_ppl, test_ppl, and what they cost
 STATES = {

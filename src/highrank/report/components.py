@@ -7,7 +7,7 @@ with the most values of K. The paper's went through whole schedules without fine
 from highrank.report import paper
 from highrank.report.choice import origin
 from highrank.report.records import Analysis, Record, machine_name
-from highrank.report.table import Cell, Column, Origin, Row, Table
+from highrank.report.results import Cell, Column, Origin, Row, Table
 
 KEY = "model.n_components"
 ASKED = (1, 3, 5, 10, 15, 20)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from highrank.report import paper
 from highrank.report.records import load_csv, machine_name
-from highrank.report.table import NOT_RUN, Cell, Column, Origin, Row, Table
+from highrank.report.results import NOT_RUN, Cell, Column, Origin, Row, Table
 
 FAST = "mixed, graphs"
 COLUMNS = ("PTB/bs", "PTB/best-1", "WT2/bs", "WT2/best-1", "1B/bs")

@@ -7,7 +7,7 @@ from highrank.recipes import RECIPES
 from highrank.report import paper
 from highrank.report.components import of_analysis, quality
 from highrank.report.records import Analysis
-from highrank.report.table import Cell, Column, Row, Table
+from highrank.report.results import Cell, Column, Row, Table
 
 HEADS = {"ptb-softmax": "Softmax", "ptb-moc": "MoC", "ptb-mos": "MoS"}
 

@@ -5,7 +5,7 @@ from typing import Any
 from highrank.recipes import RECIPES
 from highrank.report.choice import best, of_state, runs_of
 from highrank.report.records import Record
-from highrank.report.table import NOT_RUN, address
+from highrank.report.results import NOT_RUN, address
 
 HEADINGS = ("recipe", "trained for", "valid / test", "+ dynamic evaluation", "the paper's", "finetuned", "record")
 

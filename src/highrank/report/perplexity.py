@@ -6,7 +6,7 @@ from highrank.recipes import RECIPES, Recipe
 from highrank.report import paper
 from highrank.report.choice import STATES, best, cell, of_state, runs_of, trained_for
 from highrank.report.records import Record
-from highrank.report.table import VALID_TEST, Cell, Column, Row, Table
+from highrank.report.results import VALID_TEST, Cell, Column, Row, Table
 
 PERPLEXITY = Column("valid / test", VALID_TEST)
 HEADS = {"softmax": "AWD-LSTM", "moc": "AWD-LSTM-MoC", "mos": "AWD-LSTM-MoS"}

@@ -1,178 +1,95 @@
-"""A table of the report: rows of cells that hold the paper's numbers and ours, with where each comes from.
+"""A table of text cells, rendered to Markdown here and to HTML by `templates/table.html`.
 
-A cell may hold several numbers (valid / test), named by its column's parts. `flat` turns a table into one entry a
-number, for `highrank report --json`; `markdown` into text.
+    table = Table([Column("recipe", "left"), Column("test")], [[Cell(Code("ptb-mos")), Cell("57.05", strong=True)]])
+    print(to_markdown(table))
+
+Cells hold plain text; each renderer escapes it, so a name may contain any character.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 from urllib.parse import quote
 
-NOT_RUN = "not run"
-NO_BREAK = "\u00a0"
-FOLDS = re.compile(
-    r"(?<=[\dx]) (?=[/±x] \d)|(?<= [/±x]) (?=\d)|(?<=\d) (?=(?:ms|MiB|min|h|epochs|pieces)\b)|(?<=≥) |(?<=not) (?=run)"
-)
+NO_BREAK_SPACE = "\u00a0"
+MARKDOWN_CHARACTERS = re.compile(r"([\\`*_{}\[\]<>|#~$&])")
 
 
-@dataclass(frozen=True)
-class Origin:
-    """Where a number of ours comes from."""
-
-    path: str  # in results/
-    commit: str | None
-    machine: str
-    seed: int | None = None
-    epochs: int | None = None
-    seconds: float | None = None  # of training
-    about: str = ""  # settings that differ from the recipe's, and the like
-    adapted: dict[str, Any] | None = None  # of a model that adapts as it reads: where that was done, and for how long
+class Code(str):
+    """A piece of text that is shown in a fixed-width font, such as the name of a recipe."""
 
 
-@dataclass(frozen=True)
-class Column:
-    name: str
-    parts: tuple[str, ...] = ("",)
-    digits: int = 2
-    unit: str = ""
-    paper: bool = True  # whether the paper prints such numbers
-    less_is_better: bool = True
-
-
-VALID_TEST = ("valid", "test")
+Text = str | tuple[str, ...]  # plain text, or several pieces of which some are `Code`
 
 
 @dataclass(frozen=True)
 class Cell:
-    paper: tuple[float, ...] | None = None
-    ours: tuple[float, ...] | None = None
-    origin: Origin | None = None
-    source: str = ""  # of the paper's numbers
-    applies: bool = True  # False: neither the paper nor we have such a cell
-    least: bool = False  # ours is a lower bound
-    error: float | None = None  # standard error of ours, where it is one number
-    paper_digits: int | None = None  # where the paper prints fewer than the column
+    """The text of one cell, and how it is shown."""
+
+    text: Text = ""
+    link: str = ""  # a path or URL, not yet percent-encoded
+    strong: bool = False
+    style: str = ""  # CSS class of the cell, ignored in Markdown
+    tooltip: str = ""  # shown by a page when the mouse is over the link, ignored in Markdown
 
 
 @dataclass(frozen=True)
-class Row:
-    label: str
-    cells: tuple[Cell, ...]
-    about: str = ""
+class Column:
+    """The heading of a column and the alignment of its cells."""
+
+    name: str
+    align: Literal["left", "right"] = "right"
 
 
 @dataclass(frozen=True)
 class Table:
-    name: str  # of its markers in a README, and of its anchor
-    title: str
-    about: str
-    label: str  # the first column's heading
-    columns: tuple[Column, ...]
-    rows: list[Row]
-    about_column: str = ""  # the last column's heading; none without one
-    tables: tuple[int, ...] = ()  # of the paper
+    """Columns, and rows with one cell per column. The first cell of a row is its heading."""
 
-    def missing(self) -> list[str]:
-        """What the table would hold and nobody has run."""
-        return [
-            f"{self.label + ' = ' if row.label.isdigit() else ''}{row.label}"
-            + (f": {column.name}" if len(self.columns) > 1 else "")
-            for row in self.rows
-            for column, cell in zip(self.columns, row.cells, strict=True)
-            if cell.applies and cell.ours is None
-        ]
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]]
 
 
-def printed(cell: Cell, column: Column) -> str:
-    """The paper's numbers: 58.08 / 55.97"""
-    digits = column.digits if cell.paper_digits is None else cell.paper_digits
-    return _numbers(cell.paper or (), digits, column.unit) or "-"
+def to_markdown(table: Table) -> str:
+    """Render a table in GitHub's Markdown."""
+    head = [escape_markdown(column.name) for column in table.columns]
+    rules = ["---:" if column.align == "right" else "---" for column in table.columns]
+    lines = [head, rules, *([_cell(cell) for cell in row] for row in table.rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def ours(cell: Cell, column: Column) -> str:
-    """Ours in the same form, or why there are none."""
-    if cell.ours is None:
-        return NOT_RUN if cell.applies else "-"
-    error = "" if cell.error is None else f" ± {cell.error:.{column.digits}f}"
-    return ("≥ " if cell.least else "") + _numbers(cell.ours, column.digits, column.unit) + error
+def text_to_markdown(text: Text) -> str:
+    """Render text, with its `Code` pieces in backticks."""
+    return "".join(_code(piece) if isinstance(piece, Code) else escape_markdown(piece) for piece in pieces(text))
 
 
-def as_good(cell: Cell, column: Column) -> bool:
-    """Whether ours is at least as good as the paper's, in all that the cell holds."""
-    if not column.less_is_better or cell.ours is None or cell.paper is None:
-        return False
-    return all(mine <= theirs for mine, theirs in zip(cell.ours, cell.paper, strict=True))
+def escape_markdown(text: str) -> str:
+    """Put a backslash before every character that has a meaning in Markdown."""
+    return MARKDOWN_CHARACTERS.sub(r"\\\1", text.replace("\n", " "))
 
 
-def _numbers(values: tuple[float, ...], digits: int, unit: str) -> str:
-    return " / ".join(f"{value:,.{digits}f}{unit}" for value in values)
+def pieces(text: Text) -> tuple[str, ...]:
+    """Return the pieces of a text; a plain string is one piece."""
+    return (text,) if isinstance(text, str) else text
 
 
-def address(link: str, path: str) -> str:
-    """Where a link leads, in Markdown and HTML: a name may hold spaces and brackets."""
-    return quote(f"{link}/{path}", safe="/&")
+def encode_link(path: str) -> str:
+    """Percent-encode a path for Markdown and HTML; it may contain spaces and brackets."""
+    return quote(path, safe="/#:?=&")
 
 
-def markdown(table: Table, link: str) -> str:
-    """The table in Markdown; our numbers link to their records below the folder `link`."""
-    head = [table.label]
-    for column in table.columns:
-        name = column.name
-        head += [f"{name}: paper", "ours"] if column.paper else [name]
-    head += [table.about_column] if table.about_column else []
-    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    for row in table.rows:
-        line = [row.label]
-        for column, cell in zip(table.columns, row.cells, strict=True):
-            line += [printed(cell, column)] if column.paper else []
-            text = ours(cell, column)
-            line.append(f"[**{text}**]({address(link, cell.origin.path)})" if cell.origin else text)
-        line += [row.about] if table.about_column else []
-        lines.append(f"| {' | '.join(line)} |")
-    return "\n".join(lines)
+def keep_together(text: str) -> str:
+    """Replace spaces by no-break spaces, so that a narrow column does not split "58.08 / 55.97" over two lines."""
+    return text.replace(" ", NO_BREAK_SPACE)
 
 
-def unbroken(text: str) -> str:
-    """Markdown whose tables fold no number: in a page's narrow columns, 58.08 / 55.97 would take two lines.
-
-    The spaces on either side of a sign between numbers, and between a number and its unit, are non-breaking ones.
-    """
-    lines = (FOLDS.sub(NO_BREAK, line) if line.startswith("|") else line for line in text.split("\n"))
-    return "\n".join(lines)
+def _cell(cell: Cell) -> str:
+    text = text_to_markdown(cell.text)
+    if cell.strong:
+        text = f"**{text}**"
+    return f"[{text}]({encode_link(cell.link)})" if cell.link else text
 
 
-def flat(table: Table) -> list[dict[str, Any]]:
-    """One entry a number: table, row, column, paper, ours, and where ours comes from."""
-    return [
-        {
-            "table": table.name,
-            "row": row.label.replace("`", ""),
-            "column": column.name,
-            "part": part or None,
-            "paper": cell.paper[i] if cell.paper else None,
-            "source": cell.source or None,
-            "ours": cell.ours[i] if cell.ours else None,
-            "error": cell.error,
-            **_origin(cell.origin),
-        }
-        for row in table.rows
-        for column, cell in zip(table.columns, row.cells, strict=True)
-        for i, part in enumerate(column.parts)
-        if cell.applies
-    ]
-
-
-def _origin(origin: Origin | None) -> dict[str, Any]:
-    if origin is None:
-        return dict.fromkeys(("record", "seed", "commit", "epochs", "seconds", "machine", "about", "adapted"))
-    return {
-        "record": origin.path,
-        "seed": origin.seed,
-        "commit": origin.commit,
-        "epochs": origin.epochs,
-        "seconds": origin.seconds,
-        "machine": origin.machine,
-        "about": origin.about or None,
-        "adapted": origin.adapted,
-    }
+def _code(text: str) -> str:
+    # Backticks cannot hold a backtick, nor a table's cell a bar.
+    return escape_markdown(text) if "`" in text or "|" in text else f"`{text}`"

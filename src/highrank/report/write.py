@@ -8,10 +8,10 @@ from highrank.recipes import RECIPES
 from highrank.report import Report, cost
 from highrank.report.choice import best, of_state, origin, runs_of
 from highrank.report.figures.curves import CORPORA, close, figures, save
-from highrank.report.page import page
 from highrank.report.perplexity import in_paper
 from highrank.report.records import Record
-from highrank.report.table import address, markdown, unbroken
+from highrank.report.report_page import page
+from highrank.report.results import address, markdown, unbroken
 
 TITLE = "Breaking the softmax bottleneck, run again"
 
