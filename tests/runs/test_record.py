@@ -1,12 +1,14 @@
 """Records: every stage told apart, runs in several pieces added up, and what only the weights can tell."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
 
 import highrank
 from helpers import CPU, LEARNER, TOY, changed, epochs
+from highrank.errors import UserError
 from highrank.evaluation.cache import cache_evaluate
 from highrank.evaluation.dynamic import dynamic_evaluate, gradient_statistics
 from highrank.evaluation.perplexity import evaluate
@@ -14,11 +16,34 @@ from highrank.recipes.recipe import CacheSettings, DynamicSettings
 from highrank.runs import checkpoint as checkpoints
 from highrank.runs.export import export_run, import_run
 from highrank.runs.folder import Run
-from highrank.runs.record import _outcome, record, record_of, summarize
+from highrank.runs.record import _outcome, read_record, record, record_of, summarize, write_record
 from highrank.training.loop import train
 from highrank.training.state import Progress
 
+RESULTS = Path(__file__).parents[2] / "results" / "runs"
 STAGED = changed(LEARNER, nonmono=1, max_epochs=4, finetunes=2, finetune_max_epochs=3)
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
+def test_committed_records_are_read_and_written_unchanged(path, tmp_path):
+    write_record(tmp_path / "copy.json", read_record(path))
+    assert (tmp_path / "copy.json").read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"recipe": None}, '"recipe"'),
+        ({"valid_ppl": "low"}, '"valid_ppl"'),
+        ({"cache": {"valid_ppl": 60.0}}, '"cache.settings"'),
+        ({"perplexity": 60.0}, '"perplexity"'),
+    ],
+)
+def test_a_malformed_record_is_an_error_that_names_the_key(change, key, tmp_path):
+    data = json.loads((RESULTS / "ptb-mos-k15.json").read_text())
+    (tmp_path / "record.json").write_text(json.dumps(data | change))
+    with pytest.raises(UserError, match=key):
+        read_record(tmp_path / "record.json")
 
 
 @pytest.fixture(scope="module")

@@ -47,6 +47,18 @@ Settings = TypeVar("Settings", DynamicSettings, CacheSettings)
 
 
 @dataclass(frozen=True)
+class Tuning:
+    """A finished search, for records and JSON output."""
+
+    split: str
+    tokens: int  # predicted in each trial
+    points: int  # settings tried
+    best: DynamicSettings | CacheSettings
+    at_edge: dict[str, str]  # knob -> "smallest", "largest" or "only": the best value lies at an edge of those tried
+    tried: list[dict[str, float | None]]  # best first: the settings and their perplexity (None if it diverged)
+
+
+@dataclass(frozen=True)
 class Tuned(Generic[Settings]):
     """The best settings, and every point tried with its loss in nats a token (infinite where it diverged)."""
 

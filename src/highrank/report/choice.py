@@ -83,7 +83,7 @@ def _changes(record: Record, scores: Scores, pieces: int) -> str:
     parts = [f"{key}={value}" for key, value in record.overrides.items()]
     words = [f"with {' '.join(parts)}"] if parts else []
     words += [f"in {pieces} pieces"] if pieces > 1 else []
-    words += ["settings tuned on valid"] if "tuning" in scores else []
+    words += ["settings tuned on valid"] if scores.get("tuning") is not None else []
     return ", ".join(words)
 
 

@@ -4,12 +4,26 @@ import datetime
 import os
 import platform
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from highrank._version import __version__
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provenance:
+    """The code, versions and machine that computed a result."""
+
+    highrank: str
+    commit: str | None
+    python: str
+    torch: str
+    machine: str
+    started: str  # ISO 8601
+    commit_note: str | None = None  # how the commit was found, if the run itself did not record it
 
 
 def provenance(device: torch.device) -> dict[str, Any]:

@@ -13,21 +13,124 @@ keeps what it has and gains what is new. `highrank report` reads records and not
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from highrank.data.corpus import Corpus
-from highrank.evaluation.tune import OnPoint
-from highrank.files import write_json
+from highrank.errors import UserError
+from highrank.evaluation.tune import OnPoint, Tuning
+from highrank.files import read_json, write_json
 from highrank.recipes import overrides
+from highrank.recipes.recipe import CacheSettings, DynamicSettings
 from highrank.runs import checkpoint as checkpoints
 from highrank.runs.adapted import adapted
 from highrank.runs.folder import Run, load
 from highrank.runs.part import Watch, perplexities, unwatched
+from highrank.runs.provenance import Provenance
+from highrank.schema import SchemaError, from_json, to_json
 from highrank.training.state import Progress, stage_result
 
 CURVE = ("epoch", "seconds", "train_ppl", "valid_ppl")
+
+
+@dataclass(frozen=True)
+class ExportFormat:
+    """The form in which a piece of a run was carried to the next machine."""
+
+    dtype: str
+    averages_only: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece(Provenance):
+    """One start of training; a run that was resumed has several pieces."""
+
+    epoch: int  # completed before this piece
+    seconds: float  # of training before this piece
+    time_budget: float | None
+    outcome: str | None
+    exported: ExportFormat | None = None
+
+
+@dataclass(frozen=True)
+class StageResult:
+    """The best weights at the end of a stage, and the epochs and seconds of training up to there."""
+
+    stage: int  # 0: training; 1, 2, ...: finetuning
+    epochs: int
+    best_epoch: int
+    seconds: float
+    valid_ppl: float
+    test_ppl: float
+    ended: str | None = None  # "on request", or None if the stopping rule ended it
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Training and validation perplexity per epoch, rounded for drawing; None where the loss was not finite."""
+
+    epoch: list[int]
+    seconds: list[float]
+    train_ppl: list[float | None]
+    valid_ppl: list[float | None]
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """Perplexities with dynamic evaluation or with the cache."""
+
+    settings: DynamicSettings | CacheSettings
+    valid_ppl: float
+    test_ppl: float
+    seconds: float | None
+    provenance: Provenance | None
+    tuning: Tuning | None = None  # the search that chose the settings; None for the published ones
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """The results of one run: the format of summary.json and of results/runs/*.json."""
+
+    recipe: str
+    overrides: dict[str, Any]  # settings that differ from the recipe of that name
+    outcome: str
+    epochs: int
+    updates: int | None
+    best_epoch: int
+    stage: int
+    stages: list[StageResult]
+    parameters: int
+    valid_ppl: float  # of the best weights, in float32
+    test_ppl: float
+    eval_batch_size: int  # columns in which the splits were read
+    seconds: float
+    pieces: list[Piece]
+    skipped: int  # updates left out because the loss or its gradient was not finite
+    seed: int
+    provenance: Provenance
+    settings: dict[str, Any]  # the resolved recipe
+    averaged_from: int | None  # the first epoch with averaged weights
+    curve: Curve
+    dynamic: Adaptation | None = None
+    dynamic_tuned: Adaptation | None = None
+    cache: Adaptation | None = None
+    cache_tuned: Adaptation | None = None
+
+
+def read_record(path: Path) -> RunRecord:
+    """Read and check a record or a summary."""
+    try:
+        return from_json(RunRecord, read_json(path, "run record"))
+    except SchemaError as error:
+        raise UserError(f"{path} is not a run record: {error}. Recreate it with 'highrank record'.") from None
+
+
+def write_record(path: Path, record: RunRecord) -> None:
+    """Write a record or a summary."""
+    write_json(path, to_json(record))
 
 
 def summarize(
