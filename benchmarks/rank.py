@@ -15,8 +15,9 @@ import torch
 import highrank
 from highrank.analysis import analyze, carrying_state, rank
 from highrank.bench.record import Record, origin
+from highrank.models import build_model
 from highrank.recipes import get_recipe
-from highrank.runs.folder import build_model, run_corpus
+from highrank.runs.folder import run_corpus
 
 TOKENS, VOCABULARY = 82_430, 10_000
 
@@ -59,7 +60,7 @@ def main() -> None:
         print(record.rows[-1], flush=True)
     for recipe in [] if arguments.runs else arguments.recipe or ["ptb-softmax", "ptb-mos"]:
         torch.manual_seed(0)
-        model = build_model(get_recipe(recipe), VOCABULARY)
+        model = build_model(get_recipe(recipe).model, VOCABULARY)
         ids = torch.randint(VOCABULARY, (arguments.tokens,))
         record.add(measure(f"{recipe}, random weights", model, ids, arguments.driver, device))
         print(record.rows[-1], flush=True)

@@ -14,7 +14,7 @@ from highrank.analysis.paper_cases import PAPER_CASES
 from highrank.analysis.reading import read
 from highrank.data.corpus import EOS, Corpus, tokenize
 from highrank.errors import UserError
-from highrank.models import LanguageModel
+from highrank.models import build_model
 from highrank.recipes import DataSpec, ModelSpec, Recipe, TrainSpec
 from highrank.runs.folder import Run
 from highrank.training.loop import train
@@ -22,7 +22,9 @@ from highrank.training.loop import train
 
 def model(corpus, head, seed):
     torch.manual_seed(seed)
-    built = LanguageModel(corpus.vocab_size, head=head, embed_dim=6, hidden_sizes=(9, 6), n_components=3).eval()
+    built = build_model(
+        ModelSpec(head=head, embed_dim=6, hidden_sizes=(9, 6), n_components=3), corpus.vocab_size
+    ).eval()
     for p in built.parameters():
         p.data.mul_(5)
     return built

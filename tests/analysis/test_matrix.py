@@ -13,13 +13,16 @@ from highrank.analysis.matrix import CONTEXTS, SPECTRUM_POINTS, WINDOW, Stages, 
 from highrank.analysis.memory import check_memory, free_bytes, needed_bytes
 from highrank.errors import UserError
 from highrank.evaluation.perplexity import evaluate
-from highrank.models import LanguageModel
+from highrank.models import build_model
+from highrank.recipes import ModelSpec
 
 CPU = torch.device("cpu")
 
 
 def a_model(head="mos", vocab_size=60):
-    model = LanguageModel(vocab_size, head=head, embed_dim=6, hidden_sizes=(10, 6), n_components=4).double().eval()
+    model = (
+        build_model(ModelSpec(head=head, embed_dim=6, hidden_sizes=(10, 6), n_components=4), vocab_size).double().eval()
+    )
     for p in model.parameters():
         p.data.mul_(4)
     torch.nn.init.normal_(model.head.bias)  # zero at first, and then it adds no rank

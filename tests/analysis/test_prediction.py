@@ -6,13 +6,14 @@ import pytest
 import torch
 
 from highrank.analysis.prediction import predict
-from highrank.models import LanguageModel
+from highrank.models import build_model
+from highrank.recipes import ModelSpec
 
 WORDS = [f"w{i}" for i in range(30)]
 
 
 def model(head):
-    built = LanguageModel(30, head=head, embed_dim=6, hidden_sizes=(6,), n_components=4)
+    built = build_model(ModelSpec(head=head, embed_dim=6, hidden_sizes=(6,), n_components=4), 30)
     for p in built.parameters():
         p.data.mul_(8)
     built.head.bias.data.normal_()

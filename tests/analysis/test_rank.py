@@ -11,7 +11,8 @@ from highrank.analysis.rank import (
     singular_values,
     stack_rows,
 )
-from highrank.models import LanguageModel
+from highrank.models import build_model
+from highrank.recipes import ModelSpec
 
 
 def low_rank(rows, columns, rank, noise=0.0):
@@ -94,7 +95,7 @@ def test_float32_is_refused():
 
 @pytest.mark.parametrize("head", ["softmax", "moc", "mos"])
 def test_the_bound_holds_for_language_models(head):
-    model = LanguageModel(60, head=head, embed_dim=6, hidden_sizes=(10, 6), n_components=4).double().eval()
+    model = build_model(ModelSpec(head=head, embed_dim=6, hidden_sizes=(10, 6), n_components=4), 60).double().eval()
     for p in model.parameters():
         p.data.mul_(4)
     torch.nn.init.normal_(model.head.bias)  # zero at first, and then it adds no rank

@@ -7,13 +7,14 @@ from highrank.analysis import reading as module
 from highrank.analysis.reading import cached_reading, hidden_at, read
 from highrank.evaluation.perplexity import evaluate
 from highrank.files import write_tensors
-from highrank.models import LanguageModel
+from highrank.models import build_model
+from highrank.recipes import ModelSpec
 
 IDS = torch.randint(20, (101,), generator=torch.Generator().manual_seed(3))
 
 
 def model(head="mos"):
-    built = LanguageModel(20, head=head, embed_dim=6, hidden_sizes=(9, 6), n_components=3, dropout_input=0.5)
+    built = build_model(ModelSpec(head=head, embed_dim=6, hidden_sizes=(9, 6), n_components=3, dropout_input=0.5), 20)
     for p in built.parameters():
         p.data.mul_(3)
     return built.double()

@@ -147,11 +147,11 @@ def test_the_papers_table_of_slowdowns():
         ("WT2/bs", "wt2-mos-5"): 1.3, ("WT2/bs", "wt2-mos-10"): 1.9, ("WT2/bs", "wt2-mos"): 2.5,
         ("1B/bs", "1b-mos"): 3.8, ("PTB/best-1", "ptb-mos-best"): 2.8, ("WT2/best-1", "wt2-mos-best"): 6.4,
     }  # fmt: skip
-    from highrank.runs.folder import build_model
+    from highrank.models import build_model
 
     with torch.device("meta"):
         millions = {
-            name: round(build_model(recipe, step.BILLION_VOCABULARY).n_parameters() / 1e6)
+            name: round(build_model(recipe.model, step.BILLION_VOCABULARY).n_parameters() / 1e6)
             for name, recipe in step.BENCH_ONLY.items()
         }
     assert millions == {"1b-mos": 113, "1b-softmax": 119}

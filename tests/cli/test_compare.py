@@ -13,8 +13,9 @@ from helpers import fails, highrank
 from highrank.cli.compare import _end
 from highrank.data.corpus import load_corpus
 from highrank.files import write_tensors
+from highrank.models import build_model
 from highrank.recipes import RECIPES
-from highrank.runs.folder import Run, build_model
+from highrank.runs.folder import Run
 
 
 def make_run(folder: Path, head: str, corpus: str, seed: int, level: str = "word") -> None:
@@ -27,7 +28,7 @@ def make_run(folder: Path, head: str, corpus: str, seed: int, level: str = "word
     run = Run(folder)
     run.create(recipe, text, torch.device("cpu"), None, "test")
     torch.manual_seed(seed)
-    built = build_model(recipe, text.vocab_size)
+    built = build_model(recipe.model, text.vocab_size)
     write_tensors(run.model_file, {name: 5 * p for name, p in built.named_parameters()})
 
 

@@ -7,7 +7,8 @@ import torch
 
 from highrank.evaluation.cache import cache_evaluate, cache_probabilities, mixed_nll, read_once
 from highrank.evaluation.perplexity import evaluate
-from highrank.models import LanguageModel
+from highrank.models import build_model
+from highrank.recipes import ModelSpec
 from highrank.recipes.recipe import CacheSettings
 
 V = 12
@@ -16,7 +17,7 @@ V = 12
 def make(head):
     torch.manual_seed(2)
     options = {"embed_dim": 6, "hidden_sizes": (8, 6), "n_components": 3, "dropout_output": 0.5}
-    return LanguageModel(V, head=head, **options).double()  # in training mode: dropout must be turned off
+    return build_model(ModelSpec(head=head, **options), V).double()  # in training mode: dropout must be turned off
 
 
 def transcription(model, ids, s):

@@ -8,7 +8,8 @@ import torch
 
 from highrank.evaluation.dynamic import cached_statistics, dynamic_evaluate, gradient_statistics
 from highrank.evaluation.perplexity import evaluate
-from highrank.models import LanguageModel
+from highrank.models import build_model
+from highrank.recipes import ModelSpec
 from highrank.recipes.recipe import DynamicSettings
 
 V = 20
@@ -18,7 +19,7 @@ SETTINGS = DynamicSettings(lr=0.05, lamb=0.3, epsilon=0.01, segment=5, stats_bat
 def make(head, device="cpu"):
     torch.manual_seed(2)
     options = {"embed_dim": 6, "hidden_sizes": (8, 6), "n_components": 3, "dropout_output": 0.5, "weight_drop": 0.5}
-    return LanguageModel(V, head=head, **options).double().to(device)
+    return build_model(ModelSpec(head=head, **options), V).double().to(device)
 
 
 def transcription(model, train, ids, s):

@@ -3,14 +3,17 @@
 import torch
 
 from highrank.evaluation.fingerprint import fingerprint
-from highrank.models import LanguageModel
+from highrank.models import build_model
+from highrank.recipes import ModelSpec
 
 IDS = torch.arange(7) % 5
 
 
 def make(head="mos", **changes):
     torch.manual_seed(2)
-    return LanguageModel(5, **{"head": head, "embed_dim": 4, "hidden_sizes": (6, 4), "n_components": 3} | changes)
+    return build_model(
+        ModelSpec(**{"head": head, "embed_dim": 4, "hidden_sizes": (6, 4), "n_components": 3} | changes), 5
+    )
 
 
 def test_the_same_work_has_the_same_name():

@@ -4,13 +4,14 @@ import pytest
 import torch
 
 from highrank.evaluation.generation import _sample, generate
-from highrank.models import LanguageModel
+from highrank.models import build_model
+from highrank.recipes import ModelSpec
 
 
 @pytest.fixture
 def model():
     torch.manual_seed(3)
-    model = LanguageModel(20, head="mos", embed_dim=6, hidden_sizes=(8, 5), n_components=3, dropout_output=0.5)
+    model = build_model(ModelSpec(head="mos", embed_dim=6, hidden_sizes=(8, 5), n_components=3, dropout_output=0.5), 20)
     for p in model.parameters():
         p.data.mul_(8)  # sharp enough for the order of words to matter
     return model  # in training mode: dropout must be turned off

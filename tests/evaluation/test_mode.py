@@ -9,7 +9,8 @@ from highrank.evaluation.cache import cache_evaluate, read_once
 from highrank.evaluation.generation import generate
 from highrank.evaluation.mode import in_eval_mode
 from highrank.evaluation.perplexity import evaluate
-from highrank.models.language_model import LanguageModel
+from highrank.models import build_model
+from highrank.recipes import ModelSpec
 from highrank.recipes.recipe import CacheSettings
 
 IDS = torch.arange(7) % 5
@@ -28,7 +29,9 @@ LOOKS = {
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
 def test_the_mode_is_kept(look, training):
-    model = LanguageModel(5, head="softmax", embed_dim=3, hidden_sizes=[3], dropout_output=0.9).train(training)
+    model = build_model(ModelSpec(head="softmax", embed_dim=3, hidden_sizes=(3,), dropout_output=0.9), 5).train(
+        training
+    )
     modes = []
     model.backbone.register_forward_pre_hook(lambda module, _: modes.append(module.training))
     look(model, IDS)
@@ -38,16 +41,20 @@ def test_the_mode_is_kept(look, training):
 
 
 def test_whoever_samples_may_train_between_two_words():
-    model = LanguageModel(5, head="mos", embed_dim=3, hidden_sizes=[3], n_components=2, dropout_latent=0.9).train()
+    model = build_model(
+        ModelSpec(head="mos", embed_dim=3, hidden_sizes=(3,), n_components=2, dropout_latent=0.9), 5
+    ).train()
     stream = generate(model, IDS, temperature=0)
     for _ in range(3):
         next(stream)
         assert model.training
-        assert model.head.mixture.training
+        assert model.head.latent.training
 
 
 def test_a_prediction_has_no_dropout():
-    model = LanguageModel(5, head="mos", embed_dim=3, hidden_sizes=[3], n_components=2, dropout_latent=0.9).train()
+    model = build_model(
+        ModelSpec(head="mos", embed_dim=3, hidden_sizes=(3,), n_components=2, dropout_latent=0.9), 5
+    ).train()
     said = [predict(model, torch.ones(3), 1, list("abcde"), 5) for _ in range(4)]
     assert all(one == said[0] for one in said)
     assert model.training

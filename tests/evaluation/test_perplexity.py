@@ -6,14 +6,17 @@ import pytest
 import torch
 
 from highrank.evaluation.perplexity import evaluate, perplexity, prediction_columns
-from highrank.models import LanguageModel
+from highrank.models import build_model
+from highrank.recipes import ModelSpec
 
 V = 20
 
 
 @pytest.fixture
 def model():
-    return LanguageModel(V, head="mos", embed_dim=6, hidden_sizes=(8, 5), n_components=3, dropout_output=0.5).double()
+    return build_model(
+        ModelSpec(head="mos", embed_dim=6, hidden_sizes=(8, 5), n_components=3, dropout_output=0.5), V
+    ).double()
 
 
 @pytest.fixture

@@ -19,7 +19,8 @@ from highrank.evaluation.tune import (
     tune_cache,
     tune_dynamic,
 )
-from highrank.models import LanguageModel
+from highrank.models import build_model
+from highrank.recipes import ModelSpec
 from highrank.recipes.recipe import CacheSettings, DynamicSettings
 
 V = 20
@@ -28,7 +29,7 @@ START = DynamicSettings(lr=0.01, lamb=0.05, epsilon=0.01, stats_batch_size=4)
 
 def make(head):
     torch.manual_seed(2)
-    return LanguageModel(V, head=head, embed_dim=6, hidden_sizes=(8, 6), n_components=3).double().eval()
+    return build_model(ModelSpec(head=head, embed_dim=6, hidden_sizes=(8, 6), n_components=3), V).double().eval()
 
 
 @pytest.mark.parametrize("optimum", [(0.04, 0.05, 0.01), (0.0025, 0.2, 0.0141421), (0.01, 0.05, 0.01)])

@@ -204,7 +204,7 @@ def test_parameters_are_drawn_anew_after_the_meta_device(kind):
     make(kind, bias=False).reset_parameters()
 
 
-@pytest.mark.parametrize("frozen", ["weight", "bias", "mixture.prior.weight", "mixture.latent.weight"])
+@pytest.mark.parametrize("frozen", ["weight", "bias", "prior.weight", "latent.weight"])
 def test_frozen_parameters(frozen):
     head = make()
     dict(head.named_parameters())[frozen].requires_grad_(False)

@@ -104,8 +104,8 @@ def test_components(name):
     assert h.shape == (3, 5, K, D)
     torch.testing.assert_close(pi.sum(-1), torch.ones(3, 5))
     assert h.abs().max() <= 1
-    assert head.mixture.prior.bias is None
-    assert head.mixture.latent.bias is not None
+    assert head.prior.bias is None
+    assert head.latent.bias is not None
 
 
 def test_mos_mixes_probabilities_and_moc_contexts():
@@ -113,7 +113,7 @@ def test_mos_mixes_probabilities_and_moc_contexts():
     mos, moc = make("mos")[0].double(), make("moc")[0].double()
     mos.bias.data.normal_()
     moc.load_state_dict(mos.state_dict())
-    g, prior, latent = torch.randn(8, IN).double(), mos.mixture.prior, mos.mixture.latent
+    g, prior, latent = torch.randn(8, IN).double(), mos.prior, mos.latent
     pi = torch.softmax(g @ prior.weight.T, -1)
     h = torch.tanh(g @ latent.weight.T + latent.bias).view(8, K, D)
     for mine, theirs in zip(mos.components(g), (pi, h), strict=True):
@@ -269,7 +269,7 @@ def test_a_heads_memory_budget_reaches_the_loss(name, monkeypatch):
         seen.append(slab_bytes)
         return torch.zeros(len(targets))
 
-    monkeypatch.setattr("highrank.heads.head.mos_nll", loss)
+    monkeypatch.setattr(f"highrank.heads.{'softmax' if name == 'softmax' else 'mos'}.mos_nll", loss)
     kind = {"softmax": SoftmaxHead, "moc": MoCHead, "mos": MoSHead}[name]
     head = kind(6, 11, slab_bytes=12345) if name == "softmax" else kind(6, 4, 11, 3, slab_bytes=12345)
     head.nll(torch.randn(5, 6), torch.randint(11, (5,)))

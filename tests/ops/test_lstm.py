@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from highrank.ops.lstm import kernel, lstm, padded, torch_lstm
+from highrank.ops.lstm import kernel, lstm, padded
+from highrank.ops.lstm.layer import torch_lstm
 from highrank.ops.lstm.padded import pad_weights, padded_lstm
 from triton_interpreter import DEVICE, needs_kernels
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from highrank.ops.mos_nll import choice, chunked, mos_nll, reference
+from highrank.ops.mos_nll import chunked, custom_op, mos_nll, reference
 from triton_interpreter import DEVICE, needs_kernels
 
 ALIGNED, RAGGED, PTB = (16, 4, 32, 64), (7, 3, 37, 101), (840, 15, 280, 10_000)
@@ -362,14 +362,14 @@ def test_chunked_on_cuda(shape, dtype):
 
 
 def test_auto_takes_kernels_for_half_precision_on_a_gpu(monkeypatch):
-    monkeypatch.setattr(choice, "has_kernels", lambda device: True)
+    monkeypatch.setattr(custom_op, "has_kernels", lambda device: True)
     gpu, cpu = torch.device("cuda"), torch.device("cpu")
-    assert all(choice.takes_kernels("auto", gpu, dtype) for dtype in (torch.float16, torch.bfloat16))
-    assert not any(choice.takes_kernels("auto", gpu, dtype) for dtype in (torch.float32, torch.float64))
-    assert not choice.takes_kernels("auto", cpu, torch.bfloat16)
-    assert choice.takes_kernels("triton", gpu, torch.float32)
-    assert not choice.takes_kernels("chunked", gpu, torch.bfloat16)
-    monkeypatch.setattr(choice, "has_kernels", lambda device: False)
-    assert not choice.takes_kernels("auto", gpu, torch.bfloat16)
+    assert all(custom_op.uses_kernels("auto", gpu, dtype) for dtype in (torch.float16, torch.bfloat16))
+    assert not any(custom_op.uses_kernels("auto", gpu, dtype) for dtype in (torch.float32, torch.float64))
+    assert not custom_op.uses_kernels("auto", cpu, torch.bfloat16)
+    assert custom_op.uses_kernels("triton", gpu, torch.float32)
+    assert not custom_op.uses_kernels("chunked", gpu, torch.bfloat16)
+    monkeypatch.setattr(custom_op, "has_kernels", lambda device: False)
+    assert not custom_op.uses_kernels("auto", gpu, torch.bfloat16)
     with pytest.raises(ValueError, match="needs Triton and an NVIDIA GPU"):
-        choice.takes_kernels("triton", gpu, torch.bfloat16)
+        custom_op.uses_kernels("triton", gpu, torch.bfloat16)

@@ -14,7 +14,8 @@ from highrank.analysis.compare import Comparison, Side, Step, compare
 from highrank.analysis.paper_cases import PAPER_CASES
 from highrank.analysis.prediction import Candidate, Component, Prediction
 from highrank.data.corpus import EOS, Corpus, tokenize
-from highrank.models import LanguageModel
+from highrank.models import build_model
+from highrank.recipes import ModelSpec
 from highrank.report.comparison import as_json, write
 from highrank.report.comparison.markdown import markdown
 from highrank.report.comparison.page import page
@@ -39,7 +40,8 @@ def comparison(name="toy", level="word", heads=("mos", "moc"), text=None):
     corpus = Corpus(name, level, words, splits, "x")
     torch.manual_seed(1)
     models = [
-        LanguageModel(len(words), head=head, embed_dim=6, hidden_sizes=(6,), n_components=6).eval() for head in heads
+        build_model(ModelSpec(head=head, embed_dim=6, hidden_sizes=(6,), n_components=6), len(words)).eval()
+        for head in heads
     ]
     for p in (p for m in models for p in m.parameters()):
         p.data.mul_(6)

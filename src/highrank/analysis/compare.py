@@ -24,9 +24,10 @@ from highrank.data.catalog import Level
 from highrank.data.corpus import Corpus, cache_folder
 from highrank.errors import UserError
 from highrank.evaluation.perplexity import perplexity
-from highrank.heads import MoSHead, SoftmaxHead
-from highrank.models.language_model import HeadName, LanguageModel
+from highrank.heads import MoCHead, MoSHead
+from highrank.models.language_model import LanguageModel
 from highrank.progress import OnStage
+from highrank.recipes.recipe import HeadName
 from highrank.runs.folder import Run, load, run_corpus
 
 
@@ -230,10 +231,10 @@ def _steps(
 
 def _side(name: str, model: LanguageModel, reading: Reading) -> Side:
     nll = reading.nll.double().mean().item()
-    if isinstance(model.head, SoftmaxHead):
+    if not isinstance(model.head, MoSHead):  # MoCHead is a MoSHead
         return Side(name, "softmax", 1, model.n_parameters(), nll)
-    kind: HeadName = "mos" if isinstance(model.head, MoSHead) else "moc"
-    return Side(name, kind, model.head.mixture.n_components, model.n_parameters(), nll)
+    kind: HeadName = "moc" if isinstance(model.head, MoCHead) else "mos"
+    return Side(name, kind, model.head.n_components, model.n_parameters(), nll)
 
 
 def _names(a: Run, b: Run) -> tuple[str, str]:

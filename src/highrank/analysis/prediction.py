@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from highrank.evaluation.mode import in_eval_mode
-from highrank.heads import MoSHead, SoftmaxHead
+from highrank.heads import MoCHead, MoSHead
 from highrank.models.language_model import LanguageModel
 
 
@@ -62,13 +62,13 @@ def _components(
     model: LanguageModel, g: Tensor, reference: int, nll: float, words: list[str], top: int
 ) -> list[Component]:
     head = model.head
-    if isinstance(head, SoftmaxHead):
+    if not isinstance(head, MoSHead):  # MoCHead is a MoSHead
         return []
-    log_pi, h = head.mixture(g)  # (K,), (K, D)
+    log_pi, h = head.log_components(g)  # (K,), (K, D)
     components = []
     for k in log_pi.argsort(descending=True).tolist():  # one at a time: a large vocabulary takes no more room
         log_p = torch.log_softmax(F.linear(h[k], head.weight, head.bias).to(log_pi.dtype), dim=-1)  # (V,)
-        share = (log_pi[k] + log_p[reference] + nll).exp().item() if isinstance(head, MoSHead) else None
+        share = (log_pi[k] + log_p[reference] + nll).exp().item() if not isinstance(head, MoCHead) else None
         components.append(
             Component(k + 1, log_pi[k].exp().item(), log_p[reference].exp().item(), share, _top(log_p, words, top))
         )

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from highrank.ops.capture import prepare_capture
+from highrank.ops import cuda_graph
 
 Call = Callable[[], object]
 OUT_OF_TIME = "skipped: out of time"
@@ -120,16 +120,8 @@ def capture(call: Call, device: torch.device) -> Call:
     """A CUDA graph of the call; calling it replays. What asks the device for a value must not come here: a capture that
     fails leaves torch unable to go on."""
     release(device)  # a capture must not run out of memory
-    prepare_capture(device)
-    stream = torch.cuda.Stream(device)
-    stream.wait_stream(torch.cuda.current_stream(device))
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            call()
-    torch.cuda.current_stream(device).wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
+    cuda_graph.warm_up(call, device, times=3)
+    graph, _ = cuda_graph.capture(call, device)
     return graph.replay
 
 

@@ -30,7 +30,7 @@ from highrank.evaluation.fingerprint import fingerprint
 from highrank.evaluation.perplexity import Evaluation
 from highrank.files import read_tensors, write_tensors
 from highrank.models.language_model import LanguageModel
-from highrank.ops.capture import prepare_capture
+from highrank.ops.cuda_graph import capture
 from highrank.progress import OnProgress
 from highrank.recipes.recipe import DynamicSettings
 
@@ -144,10 +144,7 @@ class _Replayed:
         self.calls += 1
         if self.graph is None and self.calls > 2:
             self.x, self.y = x.clone(), y.clone()
-            prepare_capture(x.device)
-            self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph):
-                self.nll = self.one(self.x, self.y)
+            self.graph, self.nll = capture(lambda: self.one(self.x, self.y), x.device)
         if self.graph is None or x.shape != self.x.shape:
             return self.one(x, y)
         self.x.copy_(x)

@@ -1,68 +1,107 @@
-"""What every head shares: its loss, which sees each as a mixture of softmaxes (Softmax and MoC: of one).
+"""The interface of every head, and what they share around the method: tying, dtypes, and checks of targets.
 
-Shapes: g (..., in_features), targets (...), log pi (..., K), h (..., K, D), V words.
+Shapes: g (..., in_features), targets (...), D embedding size, V vocabulary.
 """
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from highrank.heads.output_embedding import INIT_RANGE, match_targets
-from highrank.ops.mos_nll import Impl, mos_nll
+from highrank.ops import is_autocast
+from highrank.ops.mos_nll import Impl
+from highrank.ops.parameters import INIT_RANGE, new_embedding
 
 
 class Head(nn.Module):
+    """Turns hidden states into a distribution over words, and owns its loss."""
+
     in_features: int
     vocab_size: int
-    weight: nn.Parameter  # (V, D)
+    weight: nn.Parameter  # (V, D) word embeddings
     bias: nn.Parameter | None  # (V,)
-    impl: Impl  # how `mos_nll` computes the loss,
-    slab_bytes: int | None  # and within which memory
+    impl: Impl  # how `mos_nll` computes the loss
+    slab_bytes: int | None  # how many bytes of logits it may hold; None: its default
 
-    def softmaxes(self, g: Tensor) -> tuple[Tensor, Tensor]:
-        """log pi (..., K) and h (..., K, D) of the softmaxes whose mixture predicts the next word."""
+    def nll(
+        self, g: Tensor, targets: Tensor, *, ignore_index: int | None = None, slab_bytes: int | None = None
+    ) -> Tensor:
+        """Return the negative log-likelihood of each target, in float32 (float64 for a float64 head), shape (...).
+
+        Targets may have any integer dtype. Targets equal to `ignore_index` are padding: their loss is 0 and has no
+        gradient, even where g is NaN. `slab_bytes` replaces the head's own for this call.
+        """
         raise NotImplementedError
 
-    def reset_parameters(self) -> None:
-        """Draw the output embedding and bias anew, as in the released code; the mixtures' other parts have their own.
+    def log_prob(self, g: Tensor) -> Tensor:
+        """Return the log-probabilities of the whole vocabulary, (..., V)."""
+        raise NotImplementedError
 
-        A tied embedding is drawn anew too.
+    def forward(
+        self, g: Tensor, targets: Tensor, *, ignore_index: int | None = None, slab_bytes: int | None = None
+    ) -> Tensor:
+        """Return `nll(g, targets)`; the entry point for hooks, `torch.compile` and data parallelism."""
+        nll = self.nll(g, targets, ignore_index=ignore_index, slab_bytes=slab_bytes)
+        return nll.clone() if ignore_index is None else nll  # FSDP2 warns when its hook is put on a view
+
+    def reset_parameters(self) -> None:
+        """Draw new output embeddings, also if they are tied, and set the bias to zero, as in the released code.
+
+        The projections of a mixture are modules with a `reset_parameters` of their own.
         """
         nn.init.uniform_(self.weight, -INIT_RANGE, INIT_RANGE)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
-    def forward(
-        self, g: Tensor, targets: Tensor, *, ignore_index: int | None = None, slab_bytes: int | None = None
-    ) -> Tensor:
-        """`nll`, for what calls modules: hooks, `torch.compile`, data parallelism."""
-        nll = self.nll(g, targets, ignore_index=ignore_index, slab_bytes=slab_bytes)
-        return nll.clone() if ignore_index is None else nll  # not a view, on which FSDP2 warns to hang its hook
 
-    def nll(
-        self, g: Tensor, targets: Tensor, *, ignore_index: int | None = None, slab_bytes: int | None = None
-    ) -> Tensor:
-        """Negative log-likelihood of each target, in float32, of targets' shape; never builds (N, K, V).
-
-        Targets are of any integer dtype. Those equal to `ignore_index` are padding: their loss is 0, and has no
-        gradient, whatever their state is. `slab_bytes`, if given, replaces the head's.
-        """
-        targets = match_targets(g, targets, self.vocab_size, ignore_index)
-        padding = None if ignore_index is None else targets == ignore_index
-        if padding is not None:
-            g = torch.where(padding.unsqueeze(-1), 0.0, g)  # it may be NaN or infinite: no weight of 0 would undo that
-        log_pi, h = self.softmaxes(g)
-        nll = mos_nll(
-            h.reshape(-1, *h.shape[-2:]),
-            log_pi.reshape(-1, log_pi.shape[-1]),
-            self.weight,
-            self.bias,
-            (targets if padding is None else targets.masked_fill(padding, 0)).reshape(-1),
-            impl=self.impl,
-            slab_bytes=self.slab_bytes if slab_bytes is None else slab_bytes,
-        ).view(targets.shape)
-        return nll if padding is None else nll.masked_fill(padding, 0.0)
+def tied_or_new_embedding(weight: nn.Parameter | None, vocab_size: int, embed_dim: int) -> nn.Parameter:
+    """Return the given (V, D) parameter after checking it, or a new one if there is none."""
+    if weight is None:
+        return new_embedding(vocab_size, embed_dim)
+    if not isinstance(weight, nn.Parameter):  # a plain tensor would not be trained, saved or moved
+        raise TypeError(f"weight must be the parameter to tie, such as embedding.weight, got {type(weight).__name__}")
+    if weight.shape != (vocab_size, embed_dim):
+        raise ValueError(
+            f"the tied weight must be (vocab_size, embed_dim) = {(vocab_size, embed_dim)}, got {tuple(weight.shape)}"
+        )
+    return weight
 
 
-def one_softmax(h: Tensor) -> tuple[Tensor, Tensor]:
-    """A single context vector (..., D) as a mixture of one: log pi = 0 (..., 1) and h (..., 1, D)."""
-    return h.new_zeros(*h.shape[:-1], 1, dtype=torch.promote_types(h.dtype, torch.float32)), h.unsqueeze(-2)
+def cast_for_product(g: Tensor, weight: Tensor) -> Tensor:
+    """Return g in the dtype of `weight` (..., in_features), except under autocast, which casts by itself."""
+    if g.shape[-1:] != weight.shape[-1:]:
+        raise ValueError(f"g must have in_features = {weight.shape[-1]} as its last size, got shape {tuple(g.shape)}")
+    return g if is_autocast(g.device.type) else g.to(weight.dtype)
+
+
+class MaskedTokens(NamedTuple):
+    """Hidden states and targets, with harmless values in place of padding."""
+
+    g: Tensor  # (..., in_features), 0 at padding: 0 * NaN would be NaN in the backward pass
+    targets: Tensor  # (...) int64, word 0 at padding
+    padding: Tensor | None  # (...) bool; None without an `ignore_index`
+
+    def zero_padding(self, nll: Tensor) -> Tensor:
+        """Return `nll` with 0 at padding."""
+        return nll if self.padding is None else nll.masked_fill(self.padding, 0.0)
+
+
+def mask_padding(g: Tensor, targets: Tensor, vocab_size: int, ignore_index: int | None) -> MaskedTokens:
+    """Check that targets are word ids or padding, one per state of g, and mask the padding."""
+    if g.shape[:-1] != targets.shape:
+        raise ValueError(f"targets must have g's leading shape {tuple(g.shape[:-1])}, got {tuple(targets.shape)}")
+    if targets.dtype == torch.bool or targets.is_floating_point() or targets.is_complex():
+        raise ValueError(f"targets must be word ids, whole numbers, got {targets.dtype}")
+    targets = targets.long()
+    # On a GPU, reading the values would make the host wait; in a compiled graph, it would break the graph.
+    if targets.device.type == "cpu" and not torch.compiler.is_compiling():
+        invalid = targets[((targets < 0) | (targets >= vocab_size)) & (targets != ignore_index)]
+        if invalid.numel():
+            raise ValueError(
+                f"targets must be word ids from 0 to {vocab_size - 1}, got {int(invalid[0])}; "
+                "if that is padding, name it with ignore_index"
+            )
+    if ignore_index is None:
+        return MaskedTokens(g, targets, None)
+    padding = targets == ignore_index
+    return MaskedTokens(torch.where(padding.unsqueeze(-1), 0.0, g), targets.masked_fill(padding, 0), padding)

@@ -1,35 +1,26 @@
-"""The Mixture-of-Contexts head (section 2.5): a mixture taken before the softmax, and so still of rank at most D + 2.
+"""The Mixture-of-Contexts head (section 2.5 of the paper): the low-rank control for the mixture of softmaxes.
 
-    p(x | c) = softmax( (sum_k pi_k h_k) W^T + b )_x
+    p(x | c) = softmax((sum_k pi_k h_k) W^T + b)_x      mixed before the softmax: the rank of log p is at most D + 2
 
-Shapes: g (..., in_features), pi (..., K), h (..., K, D), targets (...), V words.
+Shapes: g (..., in_features), targets (...), K components, D embedding size, V vocabulary.
 """
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from highrank.heads.components import MixtureHead
-from highrank.heads.head import one_softmax
+from highrank.heads.mos import MoSHead
 
 
-class MoCHead(MixtureHead):
-    """The same parameters as `MoSHead`, mixed in feature space: the paper's low-rank control.
+class MoCHead(MoSHead):
+    """A `MoSHead` with the same parameters, pi and h, that mixes the context vectors instead of the probabilities.
 
     >>> head = MoCHead(in_features=620, embed_dim=280, vocab_size=10_000, n_components=15, dropout=0.29)
     >>> head.log_prob(torch.randn(5, 620)).shape
     torch.Size([5, 10000])
     """
 
-    def context(self, g: Tensor) -> Tensor:
-        """The one context vector sum_k pi_k h_k, (..., D)."""
-        pi, h = self.components(g)
-        return (pi.to(h.dtype).unsqueeze(-2) @ h).squeeze(-2)
-
     def softmaxes(self, g: Tensor) -> tuple[Tensor, Tensor]:
-        return one_softmax(self.context(g))
-
-    def log_prob(self, g: Tensor) -> Tensor:
-        """Log-probabilities of the whole vocabulary, (..., V)."""
-        logits = F.linear(self.context(g), self.weight, self.bias)
-        return torch.log_softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)), dim=-1)
+        """Return log 1 = 0 (..., 1) and the mixed context vector (..., 1, D): a single softmax."""
+        pi, h = self.components(g)
+        mixed = pi.to(h.dtype).unsqueeze(-2) @ h  # (..., 1, D): sum_k pi_k h_k
+        return mixed.new_zeros(mixed.shape[:-1], dtype=torch.promote_types(mixed.dtype, torch.float32)), mixed

@@ -1,19 +1,29 @@
-"""The Mixture-of-Softmaxes head (section 2.4): the mixture is taken after the softmax, which frees the rank.
+"""The Mixture-of-Softmaxes head (section 2.4 of the paper).
 
-    p(x | c) = sum_k pi_k softmax(h_k W^T + b)_x
+    pi_k = softmax_k(w_pi,k . g)                      mixture weights
+    h_k = tanh(W_h,k g + b_h,k)                       context vectors
+    p(x | c) = sum_k pi_k softmax(h_k W^T + b)_x      mixed after the softmax: the rank of log p is not limited by D
 
-Shapes: g (..., in_features), pi (..., K), h (..., K, D), targets (...), V words.
+Shapes: g (..., in_features), targets (...), K components, D embedding size, V vocabulary.
 """
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from highrank.heads.components import MixtureHead
+from highrank.heads.head import Head, cast_for_product, mask_padding, tied_or_new_embedding
+from highrank.ops.dropout import variational_dropout
+from highrank.ops.linear import AlignedLinear
+from highrank.ops.mos_nll import Impl, mos_nll
+from highrank.ops.parameters import check_dropouts, check_sizes
 
 
-class MoSHead(MixtureHead):
-    """K softmaxes over one word embedding, weighed by a prior; log p is not low-rank in D any more.
+class MoSHead(Head):
+    """A mixture of K softmaxes over one word embedding, weighted by a prior that depends on g.
+
+    `weight` ties the output embedding to a (vocab_size, embed_dim) parameter. In training, `dropout` zeroes the same
+    features of h at every time step; g is (time, batch, in_features), or (batch, time, in_features) with `batch_first`.
+    `impl` and `slab_bytes` are passed to `highrank.ops.mos_nll`.
 
     >>> head = MoSHead(in_features=620, embed_dim=280, vocab_size=10_000, n_components=15, dropout=0.29)
     >>> pi, h = head.components(torch.randn(5, 620))
@@ -21,17 +31,83 @@ class MoSHead(MixtureHead):
     (torch.Size([5, 15]), torch.Size([5, 15, 280]))
     """
 
+    def __init__(
+        self,
+        in_features: int,
+        embed_dim: int,
+        vocab_size: int,
+        n_components: int,
+        *,
+        dropout: float = 0.0,
+        batch_first: bool = False,
+        bias: bool = True,
+        weight: nn.Parameter | None = None,
+        impl: Impl = "auto",
+        slab_bytes: int | None = None,
+    ) -> None:
+        super().__init__()
+        check_sizes(in_features=in_features, embed_dim=embed_dim, vocab_size=vocab_size, n_components=n_components)
+        check_dropouts(dropout=dropout)
+        self.in_features = in_features
+        self.embed_dim = embed_dim
+        self.vocab_size = vocab_size
+        self.n_components = n_components
+        self.dropout = dropout
+        self.batch_first = batch_first
+        self.impl = impl
+        self.slab_bytes = slab_bytes
+        # As in the released code, the prior has no bias and the projection to context vectors has one.
+        self.prior = nn.Linear(in_features, n_components, bias=False)
+        self.latent = AlignedLinear(in_features, n_components * embed_dim)
+        self.weight = tied_or_new_embedding(weight, vocab_size, embed_dim)
+        self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
+
+    def components(self, g: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the mixture weights pi (..., K) and the context vectors h (..., K, D)."""
+        log_pi, h = self.log_components(g)
+        return log_pi.exp(), h
+
+    def log_components(self, g: Tensor) -> tuple[Tensor, Tensor]:
+        """Return log pi (..., K), in float32 at least, and h (..., K, D)."""
+        g = cast_for_product(g, self.latent.weight)
+        log_pi = torch.log_softmax(self.prior(g).to(torch.promote_types(g.dtype, torch.float32)), dim=-1)
+        h = torch.tanh(self.latent(g))  # (..., K D)
+        if self.training:
+            h = variational_dropout(h, self.dropout, time_dim=int(self.batch_first))
+        return log_pi, h.unflatten(-1, (self.n_components, self.embed_dim))
+
     def softmaxes(self, g: Tensor) -> tuple[Tensor, Tensor]:
-        log_pi, h = self.mixture(g)
-        return log_pi, h
+        """Return the log weights (..., K) and context vectors (..., K, D) of the softmaxes that are mixed."""
+        return self.log_components(g)
+
+    def nll(
+        self, g: Tensor, targets: Tensor, *, ignore_index: int | None = None, slab_bytes: int | None = None
+    ) -> Tensor:
+        """Return -log p of each target, shape (...), without building (N, K, V); `Head.nll` explains the options."""
+        tokens = mask_padding(g, targets, self.vocab_size, ignore_index)
+        log_pi, h = self.softmaxes(tokens.g)
+        nll = mos_nll(
+            h.reshape(-1, *h.shape[-2:]),  # (N, K, D)
+            log_pi.reshape(-1, log_pi.shape[-1]),  # (N, K)
+            self.weight,
+            self.bias,
+            tokens.targets.reshape(-1),
+            impl=self.impl,
+            slab_bytes=self.slab_bytes if slab_bytes is None else slab_bytes,
+        )
+        return tokens.zero_padding(nll.view(targets.shape))
 
     def log_prob(self, g: Tensor) -> Tensor:
-        """Log-probabilities of the whole vocabulary, (..., V), one component at a time."""
+        """Return the log-probabilities of the whole vocabulary, (..., V)."""
         log_pi, h = self.softmaxes(g)
-        total: Tensor | None = None
-        for k in range(self.mixture.n_components):
+        mixed: Tensor | None = None
+        for k in range(h.shape[-2]):  # one component at a time: (..., K, V) is never built
             logits = F.linear(h[..., k, :], self.weight, self.bias)  # (..., V)
             log_p = torch.log_softmax(logits.to(log_pi.dtype), dim=-1) + log_pi[..., k, None]
-            total = log_p if total is None else torch.logaddexp(total, log_p)
-        assert total is not None  # n_components >= 1
-        return total
+            mixed = log_p if mixed is None else torch.logaddexp(mixed, log_p)
+        assert mixed is not None  # there is at least one softmax
+        return mixed
+
+    def extra_repr(self) -> str:
+        sizes = f"in_features={self.in_features}, embed_dim={self.embed_dim}, vocab_size={self.vocab_size}"
+        return f"{sizes}, n_components={self.n_components}, dropout={self.dropout}, bias={self.bias is not None}"

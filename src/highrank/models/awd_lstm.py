@@ -1,7 +1,7 @@
-"""The AWD-LSTM backbone (Merity et al. 2017), with the sizes per layer that the paper needs (appendix B.1).
+"""The AWD-LSTM backbone (Merity et al. 2017), with one size per layer, as the paper needs (appendix B.1).
 
-Shapes: words (T, B) ids; hidden states g (T, B, H) of the last layer; state, one (h, c) pair of (B, H_l) a layer.
-The state is passed in and returned, never kept. A plain LSTM is the case with every dropout at zero.
+Shapes: words (T, B) ids; hidden states g (T, B, H) of the last layer; state: one (h, c) pair of (B, H_l) per layer.
+The state is passed in and returned, never stored. With every dropout at zero this is a plain LSTM.
 """
 
 import math
@@ -11,30 +11,33 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from highrank.heads.output_embedding import INIT_RANGE, check_dropouts, check_sizes
 from highrank.ops.dropout import embedding_dropout, variational_dropout
 from highrank.ops.lstm import State, lstm
+from highrank.ops.parameters import check_dropouts, check_sizes, new_embedding
 
 
 class Hidden(NamedTuple):
-    g: Tensor  # (T, B, H) after the output dropout: what the head sees, and what AR penalises
-    raw: Tensor  # (T, B, H) before it: what TAR penalises
+    g: Tensor  # (T, B, H) after the output dropout: the head's input, penalised by AR
+    raw: Tensor  # (T, B, H) before the output dropout: penalised by TAR
     state: list[State]
 
 
 class WeightDropLSTM(nn.Module):
-    """One LSTM layer whose recurrent matrix is masked anew at every forward pass in training, never in evaluation."""
+    """One LSTM layer whose recurrent matrix gets a new dropout mask at every forward pass in training."""
 
     def __init__(self, in_features: int, hidden_size: int, weight_drop: float) -> None:
         super().__init__()
-        self.hidden_size, self.weight_drop = hidden_size, weight_drop
-        bound = 1 / math.sqrt(hidden_size)  # torch's own initialisation of nn.LSTM
+        self.hidden_size = hidden_size
+        self.weight_drop = weight_drop
+        bound = 1 / math.sqrt(hidden_size)  # the initialisation of nn.LSTM
 
         def uniform(*shape: int) -> nn.Parameter:
             return nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
 
-        self.weight_ih, self.weight_hh = uniform(4 * hidden_size, in_features), uniform(4 * hidden_size, hidden_size)
-        self.bias_ih, self.bias_hh = uniform(4 * hidden_size), uniform(4 * hidden_size)
+        self.weight_ih = uniform(4 * hidden_size, in_features)
+        self.weight_hh = uniform(4 * hidden_size, hidden_size)
+        self.bias_ih = uniform(4 * hidden_size)
+        self.bias_hh = uniform(4 * hidden_size)
 
     def forward(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         weights = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
@@ -42,7 +45,7 @@ class WeightDropLSTM(nn.Module):
 
 
 class AWDLSTM(nn.Module):
-    """Word embedding and a stack of weight-dropped LSTM layers of the given sizes."""
+    """A word embedding and a stack of weight-dropped LSTM layers of the given sizes."""
 
     def __init__(
         self,
@@ -60,17 +63,20 @@ class AWDLSTM(nn.Module):
         self.hidden_sizes = tuple(hidden_sizes)
         layers = {f"hidden_sizes[{i}]": size for i, size in enumerate(self.hidden_sizes)}
         check_sizes(vocab_size=vocab_size, embed_dim=embed_dim, layers=len(layers), **layers)
-        self.dropout_words, self.dropout_input = dropout_words, dropout_input
-        self.dropout_hidden, self.dropout_output = dropout_hidden, dropout_output
+        self.dropout_words = dropout_words
+        self.dropout_input = dropout_input
+        self.dropout_hidden = dropout_hidden
+        self.dropout_output = dropout_output
         names = ("dropout_words", "dropout_input", "dropout_hidden", "dropout_output")
         check_dropouts(**{name: getattr(self, name) for name in names}, weight_drop=weight_drop)
-        self.embedding = nn.Parameter(torch.empty(vocab_size, embed_dim).uniform_(-INIT_RANGE, INIT_RANGE))
+        self.embedding = new_embedding(vocab_size, embed_dim)
         inputs = (embed_dim, *self.hidden_sizes[:-1])
         self.layers = nn.ModuleList(
             WeightDropLSTM(i, h, weight_drop) for i, h in zip(inputs, self.hidden_sizes, strict=True)
         )
 
     def initial_state(self, batch_size: int) -> list[State]:
+        """Return the zero state of every layer, for a batch of `batch_size` columns."""
         zeros = [self.embedding.new_zeros(batch_size, h) for h in self.hidden_sizes]
         return [(z, z.clone()) for z in zeros]
 

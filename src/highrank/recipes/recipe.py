@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from highrank.errors import UserError, nearest
 
+HeadName = Literal["softmax", "moc", "mos"]
 PrecisionName = Literal["auto", "float32", "bfloat16", "mixed"]
 AveragingName = Literal["nt-asgd", "two-tailed"]
 
@@ -28,7 +29,7 @@ class DataSpec:
 class ModelSpec:
     """Sizes and dropouts; the keyword arguments of `LanguageModel`."""
 
-    head: Literal["softmax", "moc", "mos"]
+    head: HeadName
     embed_dim: int  # D, of the tied input and output embeddings
     hidden_sizes: tuple[int, ...]  # of the LSTM layers
     n_components: int = 1  # K

@@ -26,9 +26,10 @@ from torch import Tensor
 
 from highrank.errors import UserError
 from highrank.files import read_json, read_tensors, whole_folder, write_json, write_tensors, write_text
+from highrank.models import build_model
 from highrank.runs import checkpoint as checkpoints
 from highrank.runs.checkpoint import Checkpoint
-from highrank.runs.folder import INDEX, Run, build_model, copy_weights, read_metrics
+from highrank.runs.folder import INDEX, Run, copy_weights, read_metrics
 from highrank.shape import TEXT, YES_OR_NO, wrong
 from highrank.training.state import Progress, progress_of
 
@@ -117,7 +118,7 @@ def _import(folder: Path, run: Run) -> Progress:
     except (KeyError, TypeError, ValueError, RuntimeError, OSError) as error:
         raise UserError(f"the export in {folder} is damaged or incomplete ({error}): copy it again.") from None
     source = Run(folder)
-    model = build_model(source.recipe(), len(source.words()))
+    model = build_model(source.recipe().model, len(source.words()))
     for tensors in (saved.weights, best):
         copy_weights(model, tensors, folder)  # names and shapes must fit
 

@@ -9,7 +9,6 @@ summary.json         perplexities, once the run has ended or paused
 """
 
 import contextlib
-import dataclasses
 import json
 import shlex
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ import torch
 from highrank.data.corpus import Corpus, find_folder, load_corpus, own_folder
 from highrank.errors import UserError
 from highrank.files import new_folder, read_json, read_tensors, write_json
-from highrank.models.language_model import LanguageModel
+from highrank.models import LanguageModel, build_model
 from highrank.recipes.recipe import Recipe, from_resolved
 from highrank.runs import checkpoint as checkpoints
 from highrank.runs.provenance import provenance
@@ -175,10 +174,6 @@ def copy_weights(model: LanguageModel, tensors: dict[str, torch.Tensor], where: 
             parameter.copy_(tensors[name])
 
 
-def build_model(recipe: Recipe, vocab_size: int) -> LanguageModel:
-    return LanguageModel(vocab_size, **dataclasses.asdict(recipe.model))
-
-
 class Loaded(NamedTuple):
     model: LanguageModel  # in evaluation mode
     words: list[str]  # the vocabulary by id
@@ -192,7 +187,7 @@ def load(run: str | Path, device: str | torch.device = "cpu") -> Loaded:
     """
     opened = Run(Path(run))
     recipe, words = opened.recipe(), opened.words()
-    model = build_model(recipe, len(words))
+    model = build_model(recipe.model, len(words))
     opened.load_weights(model)
     return Loaded(model.to(device).eval(), words, recipe)
 

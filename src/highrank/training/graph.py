@@ -7,13 +7,14 @@ a resumed run goes on with the masks of one that was not cut. Windows of other l
 eagerly on the same tensors.
 """
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from highrank.models.language_model import LanguageModel
-from highrank.ops.capture import prepare_capture
+from highrank.ops.cuda_graph import capture, warm_up
 from highrank.recipes.recipe import TrainSpec
 from highrank.training.nt_asgd import NTASGD
 from highrank.training.step import Step
@@ -51,17 +52,10 @@ class GraphedStep(Step):
         generator = torch.cuda.get_rng_state(self.device)
 
         self._lr.zero_()  # the rehearsal changes no weight
-        stream = torch.cuda.Stream(self.device)
-        stream.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(stream):
-            for _ in range(WARM_UP_STEPS):
-                self._update(static_words, static_targets)
-        torch.cuda.current_stream(self.device).wait_stream(stream)
+        update = partial(self._update, static_words, static_targets)
+        warm_up(update, self.device, WARM_UP_STEPS)
         self.optimizer.zero_grad()
-        prepare_capture(self.device)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
-            self._update(static_words, static_targets)
+        graph, _ = capture(update, self.device, self._pool)
         self._pool = graph.pool()
 
         self.load_hidden(hidden)  # ... and what it did change is put back

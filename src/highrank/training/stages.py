@@ -26,10 +26,11 @@ from highrank.data.batches import Window, columns, random_windows, rotate
 from highrank.data.corpus import Corpus
 from highrank.errors import UserError
 from highrank.evaluation.perplexity import evaluate
+from highrank.models import build_model
 from highrank.recipes.recipe import Recipe
 from highrank.runs import checkpoint as checkpoints
 from highrank.runs.checkpoint import Checkpoint, ShortAverage
-from highrank.runs.folder import Run, build_model, copy_weights
+from highrank.runs.folder import Run, copy_weights
 from highrank.runs.part import perplexities
 from highrank.training.graph import GraphedStep
 from highrank.training.nt_asgd import NTASGD, is_worse
@@ -50,7 +51,7 @@ class Training:
         self.stream = self.columns  # as this epoch has them
         torch.manual_seed(recipe.train.seed)
         self.rng = np.random.default_rng(recipe.train.seed)  # window lengths, offsets of columns
-        self.model = build_model(recipe, corpus.vocab_size).to(device)
+        self.model = build_model(recipe.model, corpus.vocab_size).to(device)
         averaging = TwoTailed if recipe.train.averaging == "two-tailed" else NTASGD
         self.optimizer = averaging(self.model.parameters(), recipe.train.weight_decay)
         how = GraphedStep if graphs and device.type == "cuda" else Step

@@ -33,7 +33,7 @@ def test_models_are_the_heads(bias):
         if bias:
             head.bias.data = model.b
         if kind != "softmax":
-            head.mixture.forward = lambda g, m=model: (torch.log_softmax(m.prior, dim=-1), m.h)
+            head.log_components = lambda g, m=model: (torch.log_softmax(m.prior, dim=-1), m.h)
         torch.testing.assert_close(model.log_prob(), head.log_prob(g).detach(), rtol=1e-12, atol=1e-12)
 
 

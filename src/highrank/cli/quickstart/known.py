@@ -55,7 +55,7 @@ def _fit(
     # The rank is taken from a float64 forward pass: float32 round-off alone looks like full rank.
     with torch.no_grad():
         log_q = head.double().log_prob(g.double())
-    bounded = not isinstance(head, MoSHead) and embed_dim + 2 < N_WORDS
+    bounded = isinstance(head, SoftmaxHead | MoCHead) and embed_dim + 2 < N_WORDS
     return measure(
         language,
         log_q,

@@ -1,11 +1,11 @@
-"""An LSTM layer through zero-padded sizes, the road to cuDNN's persistent kernel.
+"""An LSTM layer with zero-padded sizes, to reach cuDNN's persistent kernel.
 
-That kernel keeps the recurrent weights on the chip from step to step. It wants float16, I and H in multiples of 128 (H
+That kernel keeps the recurrent weights on the chip from step to step. It needs float16, I and H in multiples of 128 (H
 up to 1024) and B in multiples of 8 (up to 128); beyond those limits aligned sizes still help. Padding is exact: a
-padded unit has zero weights and biases, so its cell and output stay zero for ever, and it receives no gradient.
+padded unit has zero weights and biases, so its cell and output stay zero, and it receives no gradient.
 
-cuDNN also wants its weights in one buffer: W_ih, W_hh, b_ih, b_hh, one after the other. With Triton, one kernel writes
-that buffer (cast, padded, W_hh masked) and one takes its gradient back; plain torch does the same in some twenty.
+cuDNN also needs its weights in one buffer: W_ih, W_hh, b_ih, b_hh, in this order. With Triton, one kernel writes that
+buffer (cast, padded, W_hh masked) and one kernel reads its gradient back; plain torch needs about twenty.
 
 Shapes: T time steps, B batch, I inputs, H hidden units, as in `lstm`; I' and H' are the padded sizes.
 """
@@ -17,10 +17,11 @@ from torch import Tensor
 
 from highrank.ops import HALF, has_kernels
 from highrank.ops.dropout import weight_dropout
-from highrank.ops.lstm import State, kernel, torch_lstm
+from highrank.ops.lstm.layer import State, torch_lstm
 from highrank.ops.pad import cut, pad
 
-SIZE_MULTIPLE, BATCH_MULTIPLE = 128, 8
+SIZE_MULTIPLE = 128
+BATCH_MULTIPLE = 8
 
 
 def padded_lstm(
@@ -35,34 +36,35 @@ def padded_lstm(
     size_multiple: int = SIZE_MULTIPLE,
     batch_multiple: int = BATCH_MULTIPLE,
 ) -> tuple[Tensor, State]:
-    """`lstm` in `dtype` through zero-padded sizes and batch; the same values and gradients."""
+    """Compute `lstm` in `dtype` with zero-padded sizes and batch; values and gradients are the same."""
     length, batch, inputs = x.shape
     hidden = w_hh.shape[1]
-    wide_b, wide_i, wide_h = (
-        n + -n % m for n, m in ((batch, batch_multiple), (inputs, size_multiple), (hidden, size_multiple))
-    )
+    wide_batch = batch + -batch % batch_multiple
+    wide_inputs = inputs + -inputs % size_multiple
+    wide_hidden = hidden + -hidden % size_multiple
     if dtype in HALF and has_kernels(x.device):
-        # The mask is a function of this number, so that backward draws the same one again.
+        # The mask is a function of the seed, so that the backward pass can compute it again.
         seed = torch.randint(2**62, (1,), device=w_hh.device) if weight_drop > 0 else None
-        weights = _PackedWeights.apply(w_ih, w_hh, b_ih, b_hh, wide_i, wide_h, dtype, seed, weight_drop)
+        weights = _PackedWeights.apply(w_ih, w_hh, b_ih, b_hh, wide_inputs, wide_hidden, dtype, seed, weight_drop)
     else:
-        weights = pad_weights(w_ih, weight_dropout(w_hh, weight_drop), b_ih, b_hh, wide_i, wide_h, dtype)
-    x = pad(x, (length, wide_b, wide_i), dtype)
-    h, c = (pad(s, (wide_b, wide_h), dtype) for s in state)
+        w_hh = weight_dropout(w_hh, weight_drop)
+        weights = pad_weights(w_ih, w_hh, b_ih, b_hh, wide_inputs, wide_hidden, dtype)
+    x = pad(x, (length, wide_batch, wide_inputs), dtype)
+    h, c = (pad(s, (wide_batch, wide_hidden), dtype) for s in state)
     output, (h, c) = torch_lstm(x, h, c, *weights)
     return cut(output, (length, batch, hidden)), (h[:batch, :hidden], c[:batch, :hidden])
 
 
 def pad_weights(
-    w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor, wide_i: int, wide_h: int, dtype: torch.dtype
+    w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor, wide_inputs: int, wide_hidden: int, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(4H, I), (4H, H), (4H,), (4H,) -> (4H', I'), (4H', H'), (4H',), (4H',), gate by gate."""
+    """(4H, I), (4H, H), (4H,), (4H,) -> (4H', I'), (4H', H'), (4H',), (4H',): pad gate by gate, in plain torch."""
     gates = (4, w_hh.shape[1])
 
-    def each_gate(w: Tensor, *wide: int) -> Tensor:
-        return pad(w.unflatten(0, gates), (4, wide_h, *wide), dtype).flatten(0, 1)
+    def pad_gates(w: Tensor, *widths: int) -> Tensor:
+        return pad(w.unflatten(0, gates), (4, wide_hidden, *widths), dtype).flatten(0, 1)
 
-    return each_gate(w_ih, wide_i), each_gate(w_hh, wide_h), each_gate(b_ih), each_gate(b_hh)
+    return pad_gates(w_ih, wide_inputs), pad_gates(w_hh, wide_hidden), pad_gates(b_ih), pad_gates(b_hh)
 
 
 class _PackedWeights(torch.autograd.Function):
@@ -73,12 +75,14 @@ class _PackedWeights(torch.autograd.Function):
         ctx: Any, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor,
         inputs: int, hidden: int, dtype: torch.dtype, seed: Tensor | None, weight_drop: float,
     ) -> tuple[Tensor, ...]:  # fmt: skip
-        ctx.back = w_ih.shape, w_hh.shape, w_hh.dtype, seed, weight_drop
+        from highrank.ops.lstm import kernel  # lazily: importing Triton is slow, and it may be missing
+
+        ctx.unpack_arguments = w_ih.shape, w_hh.shape, w_hh.dtype, seed, weight_drop
         return kernel.pack_weights(w_ih, w_hh, b_ih, b_hh, inputs, hidden, dtype, seed, weight_drop)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return *_UnpackedGradients.apply(*grads, *ctx.back), *[None] * 5
+        return *_UnpackedGradients.apply(*grads, *ctx.unpack_arguments), *[None] * 5
 
 
 class _UnpackedGradients(torch.autograd.Function):
@@ -89,9 +93,11 @@ class _UnpackedGradients(torch.autograd.Function):
         ctx: Any, g_ih: Tensor, g_hh: Tensor, gb_ih: Tensor, gb_hh: Tensor,
         shape_ih: torch.Size, shape_hh: torch.Size, dtype: torch.dtype, seed: Tensor | None, weight_drop: float,
     ) -> tuple[Tensor, ...]:  # fmt: skip
-        ctx.back = g_ih.shape[1], g_hh.shape[1], g_hh.dtype, seed, weight_drop
+        from highrank.ops.lstm import kernel
+
+        ctx.pack_arguments = g_ih.shape[1], g_hh.shape[1], g_hh.dtype, seed, weight_drop
         return kernel.unpack_gradients(g_ih, g_hh, gb_ih, gb_hh, shape_ih, shape_hh, dtype, seed, weight_drop)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return *_PackedWeights.apply(*grads, *ctx.back), *[None] * 5
+        return *_PackedWeights.apply(*grads, *ctx.pack_arguments), *[None] * 5

@@ -2,15 +2,17 @@
 
     p(y | c) = sum_k pi_k softmax(h_k W^T + b)_y          nll = -log p(y | c)
 
-Shapes: N tokens, K components, D embedding size, V vocabulary. `README.md` beside this file derives the gradient.
+Shapes: N tokens, K components, D embedding size, V vocabulary. README.md derives the gradient.
 """
+
+from typing import get_args
 
 import torch
 from torch import Tensor
 
 from highrank.ops import autocast_dtype, without_autocast
 from highrank.ops.mos_nll import chunked, custom_op, reference
-from highrank.ops.mos_nll.choice import Impl, check_impl, takes_kernels
+from highrank.ops.mos_nll.custom_op import Impl, uses_kernels
 
 __all__ = ["Impl", "mos_nll"]
 
@@ -25,25 +27,28 @@ def mos_nll(
     impl: Impl = "auto",
     slab_bytes: int | None = None,
 ) -> Tensor:
-    """Per-token negative log-likelihood, (N,) in float32 (float64 for float64 inputs).
+    """Return the negative log-likelihood of each token, (N,), in float32 (float64 for float64 inputs).
 
-    `auto` takes the Triton kernels for half precision on an NVIDIA GPU, and slabs everywhere else. `slab_bytes` bounds
-    the logits held at any moment; each implementation has its default. Under autocast the
+    `impl="auto"` chooses the Triton kernels for half precision on an NVIDIA GPU, and slabs everywhere else.
+    `slab_bytes` bounds the logits held at any moment; each implementation has its own default. Under autocast the
     matrix products run in the autocast dtype; sums, logarithms and the gradients of `weight` and `bias` stay float32.
-    There is no index to ignore: give padding any word, and its loss the weight zero (a head does, by its own
-    `ignore_index`). What is no word is torch's
-    error, or NaN where the Triton kernels run.
+
+    There is no `ignore_index` here (heads have one): give padding any word, and weigh its loss with zero.
+    Out-of-range targets raise a RuntimeError on the CPU; the Triton kernels return NaN for them.
 
     >>> h, log_pi = torch.randn(7, 3, 5), torch.randn(7, 3).log_softmax(-1)
     >>> mos_nll(h, log_pi, torch.randn(11, 5), None, torch.randint(11, (7,))).shape
     torch.Size([7])
     """
-    check_impl(impl)
+    if impl not in get_args(Impl):
+        raise ValueError(f"unknown impl {impl!r}: choose one of {', '.join(get_args(Impl))}")
     _check_shapes(h, log_pi, weight, bias, targets)
     compute_dtype = autocast_dtype(h)
     if not torch.is_grad_enabled():
-        # An autograd function is not told so: it would compute gradients that nobody asks for.
-        h, log_pi, weight = h.detach(), log_pi.detach(), weight.detach()
+        # Under no_grad, ctx.needs_input_grad is still True; detach to skip the gradients.
+        h = h.detach()
+        log_pi = log_pi.detach()
+        weight = weight.detach()
         bias = None if bias is None else bias.detach()
     with without_autocast(h.device.type):
         if impl == "reference":
@@ -52,15 +57,15 @@ def mos_nll(
         inputs = h, log_pi, weight, bias, targets
         if torch.compiler.is_compiling():
             return custom_op.mos_nll(*inputs, impl, compute_dtype, slab_bytes)
-        if takes_kernels(impl, h.device, compute_dtype):
-            from highrank.ops.mos_nll import kernel  # Triton takes a while to import, and may not be there
+        if uses_kernels(impl, h.device, compute_dtype):
+            from highrank.ops.mos_nll import kernel  # lazily: importing Triton is slow, and it may be missing
 
             return kernel.mos_nll(*inputs, compute_dtype=compute_dtype, slab_bytes=slab_bytes)
         return chunked.mos_nll(*inputs, compute_dtype=compute_dtype, slab_bytes=slab_bytes)
 
 
 def _check_shapes(h: Tensor, log_pi: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> None:
-    """One clear sentence for the mistakes that would otherwise surface inside a matrix product."""
+    """Raise a ValueError that names the tensor of the wrong shape, before a matrix product fails on it."""
     if h.dim() != 3:
         raise ValueError(f"h must be (N, K, D), got shape {tuple(h.shape)}")
     n, k, d = h.shape

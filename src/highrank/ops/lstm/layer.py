@@ -1,0 +1,26 @@
+"""torch's LSTM layer with weights passed in: the definition of `lstm`, and its fast path once sizes are padded.
+
+Shapes: T time steps, B batch, I inputs, H hidden units.
+"""
+
+import warnings
+
+import torch
+from torch import Tensor
+
+State = tuple[Tensor, Tensor]  # h and c, (B, H) each
+
+
+def torch_lstm(
+    x: Tensor, h: Tensor, c: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor
+) -> tuple[Tensor, State]:
+    """(T, B, I), two (B, H), (4H, I), (4H, H), (4H,), (4H,) -> (T, B, H) and the last state, all of one dtype."""
+    # `train=True` even in evaluation: without dropout inside it changes no value, and cuDNN's backward pass, which
+    # dynamic evaluation needs, requires it.
+    with warnings.catch_warnings():
+        # Masked weights are not one contiguous cuDNN buffer, so torch warns that it copies them at every call.
+        warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
+        output, h_last, c_last = torch.lstm(
+            x, [h[None].contiguous(), c[None].contiguous()], [w_ih, w_hh, b_ih, b_hh], True, 1, 0.0, True, False, False
+        )
+    return output, (h_last[0], c_last[0])
