@@ -34,7 +34,7 @@ def measure(name: str, model: torch.nn.Module, ids: torch.Tensor, driver: str, d
             print(f"  {stage} {share:.0%}" if total else f"  {stage}", flush=True)
 
     model = model.to(device).double().eval()
-    result = analyze(carrying_state(model), ids.to(device), on_progress=tell)
+    result = analyze(carrying_state(model), ids.to(device), on_stage=tell)
     return {"model": name, "device": device.type, "driver": driver if device.type == "cuda" else "gesdd",
             "tokens": result.tokens, "vocabulary": result.vocabulary, "rank": result.rank,
             **{f"{stage}_s": round(seconds, 2) for stage, seconds in result.seconds.items()},

@@ -1,60 +1,94 @@
+import dataclasses
+
 import pytest
+import torch
+from matplotlib import pyplot as plt
 
-from highrank.report.figures import spectrum as module
-from highrank.report.figures.spectrum import BY_HEAD, FLOOR, Curve, _styles, draw, draw_use
-
-
-def curve(head="mos", values=(8.0, 4.0, 2.0, 0.0), total=4, round_off=1e-14):
-    return Curve(f"a {head}", head, tuple(range(1, len(values) + 1)), values, total, round_off)
-
-
-def test_points_are_the_share_of_singular_values_below():
-    assert curve().points() == ([1.0, 0.5, 0.25, FLOOR], [75.0, 50.0, 25.0, 0.0])
-    # Through a projection only the top is known, and stands at its height among all.
-    assert curve(values=(8.0, 4.0), total=100).points() == ([1.0, 0.5], [99.0, 98.0])
+from highrank.analysis import Analysis, analyze_softmax
+from highrank.analysis.record import AnalysisRecord, Spectrum, summarize, summarize_softmax
+from highrank.report.figures.spectrum import BY_HEAD, FLOOR, draw_by_index, draw_spectra
 
 
-def test_styles():
-    assert _styles([curve("softmax"), curve("mos")]) == [BY_HEAD["softmax"], BY_HEAD["mos"]]
-    several = _styles([curve("mos") for _ in range(9)])
-    assert len(set(several)) == 9
+def make_model(head="mos", values=(8.0, 4.0, 2.0, 0.0), tolerance=8e-14, projected=None):
+    result = Analysis(
+        tokens=4,
+        vocabulary=4,
+        rank=3,
+        effective_rank=2.0,
+        tolerance=tolerance,
+        projected=projected,
+        singular_values=torch.tensor(values),
+        kld=None,
+        perplexity=3.0,
+        seconds={},
+        peak_bytes=None,
+    )
+    return summarize(result, name=f"a {head}", head=head, n_components=1, embed_dim=2)
 
 
-@pytest.mark.parametrize("round_off", [1e-14, None])
-def test_both_files_are_written(tmp_path, round_off):
-    paths = draw(tmp_path, [curve(round_off=round_off), curve("softmax", round_off=round_off)], "a title")
-    assert [p.name for p in paths] == ["spectrum.png", "spectrum.svg"]
-    svg = paths[1].read_text()
-    assert "a softmax" in svg
-    assert ("round-off" in svg) == (round_off is not None)
+def make_record(*models, tokens=4):
+    return AnalysisRecord(
+        corpus="toy", split="test", tokens=tokens, vocabulary=tokens, seed=0, models=list(models), provenance={}
+    )
 
 
 @pytest.fixture
-def drawn(monkeypatch):
-    """The figures as they are when they would be written."""
-    from matplotlib import pyplot as plt
-
+def draw():
     figures = []
-    monkeypatch.setattr(module, "_save", lambda folder, figure: figures.append(figure))
-    yield figures
+
+    def draw_and_close(record):
+        figures.append(draw_spectra(record))
+        return figures[-1]
+
+    yield draw_and_close
     for figure in figures:
         plt.close(figure)
 
 
-def test_what_is_drawn(tmp_path, drawn):
-    draw(tmp_path, [curve(round_off=1e-14), curve("softmax", round_off=1e-13)], "a title")
-    (axis,) = drawn[0].axes
-    assert [list(x) for x in axis.lines[0].get_data()] == list(curve().points())
+def points(line):
+    return [list(x) for x in line.get_data()]
+
+
+def test_points_are_the_share_of_singular_values_below(draw):
+    (axis,) = draw(make_record(make_model())).axes
+    assert points(axis.lines[0]) == [[1.0, 0.5, 0.25, FLOOR], [75.0, 50.0, 25.0, 0.0]]
+
+
+def test_projected_spectra_are_drawn_at_their_height_among_all_values(draw):
+    (axis,) = draw(make_record(make_model(values=(8.0, 4.0), projected=20), tokens=100)).axes
+    assert points(axis.lines[0]) == [[1.0, 0.5], [99.0, 98.0]]
+    assert not axis.patches  # the round-off is not known
+
+
+def test_the_largest_round_off_is_shaded(draw):
+    (axis,) = draw(make_record(make_model(), make_model("softmax", tolerance=8e-13))).axes
     assert axis.patches[0].get_x() + axis.patches[0].get_width() == pytest.approx(1e-13, rel=1e-9, abs=0)
-    assert axis.get_legend()
-    draw(tmp_path, [curve() for _ in range(5)], "many")
-    assert drawn[1].legends  # beside the curves
-    assert not drawn[1].axes[0].get_legend()
 
 
-def test_the_use_of_an_output_matrix_is_drawn_over_each_largest(tmp_path, drawn):
-    spectra = {"log P": {"index": [1, 2], "values": [8.0, 2.0]}, "W": {"index": [1, 2], "values": [4.0, 0.0]}}
-    draw_use(tmp_path, spectra, 1e-13, "a title")
-    (axis,) = drawn[0].axes
+def test_each_head_keeps_its_colour(draw):
+    (axis,) = draw(make_record(make_model("softmax"), make_model("mos"))).axes
+    assert [(line.get_color(), line.get_linestyle()) for line in axis.lines] == [BY_HEAD["softmax"], BY_HEAD["mos"]]
+
+
+def test_many_models_of_one_head_differ_in_style_and_have_their_legend_outside(draw):
+    figure = draw(make_record(*(make_model() for _ in range(9))))
+    (axis,) = figure.axes
+    assert len({(line.get_color(), line.get_linestyle()) for line in axis.lines}) == 9
+    assert figure.legends
+    assert not axis.get_legend()
+
+
+def test_a_softmax_of_transformers_shows_its_output_matrix(draw):
+    torch.manual_seed(0)
+    result = analyze_softmax(torch.randn(30, 3, dtype=torch.float64), torch.randn(20, 3, dtype=torch.float64))
+    record = dataclasses.replace(make_record(summarize_softmax(result, "a")), split=None)
+    (axis,) = draw(record).axes
+    assert [line.get_ydata()[0] for line in axis.lines] == [1, 1, 1]
+
+
+def test_spectra_by_index_are_divided_by_their_largest_value():
+    figure = draw_by_index({"log P": Spectrum([8.0, 2.0], [1, 2]), "W": Spectrum([4.0, 0.0], [1, 2])}, 1e-13, "")
+    (axis,) = figure.axes
     assert [list(line.get_ydata()) for line in axis.lines] == [[1.0, 0.25], [1.0, FLOOR]]
     assert axis.patches[0].get_y() + axis.patches[0].get_height() == pytest.approx(1e-13, rel=1e-9, abs=0)
+    plt.close(figure)

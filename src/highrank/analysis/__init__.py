@@ -2,6 +2,6 @@
 
 from highrank.analysis.matrix import Analysis as Analysis
 from highrank.analysis.matrix import analyze as analyze
-from highrank.analysis.rows import carrying_state as carrying_state
+from highrank.analysis.matrix import carrying_state as carrying_state
 from highrank.analysis.softmax import SoftmaxAnalysis as SoftmaxAnalysis
 from highrank.analysis.softmax import analyze_softmax as analyze_softmax

@@ -1,124 +1,70 @@
-"""One pass over a text, and everything the paper asks of a log-probability matrix: rank, spectrum, pairwise KLD.
+"""Rank, spectrum, pairwise KLD and perplexity of a model on a text, in one pass.
 
     from highrank.analysis import analyze
     result = analyze(log_prob, ids)          # log_prob: (t,) ids -> (t, V) log-probabilities of each next word, float64
     result.rank, result.effective_rank, result.singular_values, result.kld, result.perplexity
 
-A is (T, V): one row after each of the T tokens of `ids`. It is never held whole.
+The matrix A is (T, V): one row of log-probabilities after each of the T tokens of `ids`. It is never stored whole.
 """
 
 import itertools
-import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from highrank.analysis.kld import Kld, pairwise_kld, sample_contexts
-from highrank.analysis.memory import KLD_BLOCK, PeakMemory, check_memory
 from highrank.analysis.projection import Projection, top_of_spectrum
-from highrank.analysis.rank import RowReducer, effective_rank, press_tolerance, singular_values
-from highrank.analysis.rows import LogProb, windows
-from highrank.progress import OnStage
+from highrank.analysis.rank import (
+    MAX_ELEMENTS,
+    RowReducer,
+    effective_rank,
+    press_tolerance,
+    singular_values,
+    stack_rows,
+)
+from highrank.errors import UserError
+from highrank.memory import GIB, free_bytes, peak_bytes, reset_peak
+from highrank.models.language_model import LanguageModel
+from highrank.progress import OnStage, no_stages
 
-WINDOW = 200  # words a call of the model; bounds memory only
-CONTEXTS = 5000  # for the pairwise KLD
-CONTEXT_BYTES = 2**31  # what they may take, for large vocabularies
-SPECTRUM_POINTS = 400  # of a long spectrum, in JSON
+WINDOW = 200  # tokens per call of the model; affects memory only
+CONTEXTS = 5000  # sampled for the pairwise KLD
+CONTEXT_BYTES = 2**31  # upper limit of their memory, for large vocabularies
+KLD_STAGE = "pairwise KL divergence"
+
+LogProb = Callable[[Tensor], Tensor]  # (t,) ids -> (t, V) log-probabilities of each next word
 
 
 @dataclass(frozen=True)
 class Analysis:
+    """The result of `analyze`."""
+
     tokens: int  # T, rows of A
     vocabulary: int  # V, columns of A
-    rank: int  # numerical; a lower bound where projected
-    effective_rank: float | None  # None where projected: it needs every singular value
-    tolerance: float  # singular values above it count
-    projected: int | None  # columns of the random projection, or None for the exact route
-    singular_values: Tensor  # largest first: min(T, V) of them; the top that can be seen where projected
+    rank: int  # numerical; a lower bound if projected
+    effective_rank: float | None  # None if projected: it needs every singular value
+    tolerance: float  # singular values above it count towards the rank
+    projected: int | None  # columns of the random projection, None for the exact computation
+    singular_values: Tensor  # largest first: all min(T, V), or the resolved ones if projected
     kld: Kld | None  # None for fewer than 3 contexts
-    perplexity: float | None  # of ids[1:], read off the same rows; None where the words are not known
-    seconds: dict[str, float]  # by stage
+    perplexity: float | None  # of ids[1:]; None if the ids are unknown or fewer than 2
+    seconds: dict[str, float]  # per stage
     peak_bytes: int | None  # of the GPU, or of this process
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "rank": self.rank,
-            "effective_rank": self.effective_rank,
-            "columns": self.projected or self.vocabulary,
-            "projected": self.projected,
-            "tolerance": self.tolerance,
-            "spectrum": spectrum_json(self.singular_values),
-            "kld": self.kld._asdict() if self.kld else None,
-            "perplexity": self.perplexity,
-            "seconds": self.seconds,
-            "peak_bytes": self.peak_bytes,
-        }
 
+def carrying_state(model: LanguageModel) -> LogProb:
+    """Return a function from ids to log-probabilities that carries the recurrent state from one call to the next."""
+    state = model.initial_state(1)
 
-def spectrum_json(values: Tensor) -> dict[str, list[float]]:
-    """Singular values by their index from 1; a long spectrum keeps some hundreds, dense at both ends."""
-    n = len(values)
-    index = torch.arange(1, n + 1)
-    if n > SPECTRUM_POINTS:
-        steps = SPECTRUM_POINTS // 3
-        even, growing = torch.linspace(1, n, steps), torch.logspace(0, math.log10(n), steps)
-        index = torch.cat([even, growing, n + 1 - growing]).round().long().clamp(1, n).unique()
-    return {"values": values[index - 1].tolist(), "index": index.tolist()}
+    def log_prob(ids: Tensor) -> Tensor:
+        nonlocal state
+        log_p, state = model.log_prob(ids[:, None], state)
+        return log_p[:, 0]
 
-
-class Observer:
-    """What is read off the rows besides the spectrum: the loss of the words that came, and sampled contexts."""
-
-    def __init__(
-        self, tokens: int, ids: Tensor | None, vocabulary: int, contexts: int, seed: int, device: torch.device
-    ) -> None:
-        self.tokens, self.done = tokens, 0
-        self.ids = None if ids is None else ids.to(device)
-        self.positions = sample_contexts(tokens, contexts, seed).to(device)
-        self.kept = torch.empty(len(self.positions), vocabulary, dtype=torch.float64, device=device)
-        self.nll = torch.zeros((), dtype=torch.float64, device=device)
-
-    def see(self, rows: Tensor) -> None:  # (t, V)
-        start, self.done = self.done, self.done + len(rows)
-        if self.ids is not None:
-            targets = self.ids[start + 1 : self.done + 1]  # the last token of all has none
-            self.nll -= rows[: len(targets)].gather(1, targets[:, None]).sum()
-        first, last = torch.searchsorted(self.positions, torch.tensor([start, self.done], device=rows.device)).tolist()
-        self.kept[first:last] = rows[self.positions[first:last] - start]
-
-    def perplexity(self) -> float | None:
-        return None if self.ids is None or self.tokens < 2 else (self.nll / (self.tokens - 1)).exp().item()
-
-    def kld(self) -> Kld | None:
-        return pairwise_kld(self.kept, self.tokens, KLD_BLOCK) if len(self.kept) >= 3 else None
-
-
-class Stages:
-    """Times the stages of an analysis and tells about them."""
-
-    def __init__(self, device: torch.device, on_progress: OnStage | None) -> None:
-        self.device, self.on_progress = device, on_progress or (lambda stage, done, total: None)
-        self.seconds: dict[str, float] = {}
-        self._began = time.perf_counter()
-
-    def tell(self, stage: str, done: int = 0, total: int | None = None) -> None:
-        self.on_progress(stage, done, total)
-
-    def end(self, name: str) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)  # or the next stage would pay for this one
-        now = time.perf_counter()
-        self.seconds[name] = now - self._began
-        self._began = now
-
-
-def context_count(tokens: int, vocabulary: int, contexts: int) -> int:
-    """As many contexts as asked, as there are, and as fit."""
-    return min(contexts, tokens, max(100, CONTEXT_BYTES // (8 * vocabulary)))
+    return log_prob
 
 
 @torch.no_grad()
@@ -130,68 +76,71 @@ def analyze(
     contexts: int = CONTEXTS,
     seed: int = 0,
     window: int = WINDOW,
-    on_progress: OnStage | None = None,
+    on_stage: OnStage = no_stages,
 ) -> Analysis:
-    """Rank, spectrum, pairwise KLD and perplexity of a model on a text.
+    """Compute rank, spectrum, pairwise KLD and perplexity of a model on a text.
 
-    `log_prob` is called with consecutive windows of `ids`, in order, and returns float64 log-probabilities of the word
-    after each; it may carry a state from window to window. `projection` is the number of columns of a random
-    projection, for vocabularies whose V x V factor does not fit (see `highrank.analysis.projection`).
+    `log_prob` is called with consecutive windows of `ids` and returns the float64 log-probabilities of the word after
+    each token; it may carry a state between calls. `projection` is the number of columns of a random projection, for
+    vocabularies whose V x V factor does not fit into memory (see `highrank.analysis.projection`).
     """
 
-    def rows(words: Tensor) -> Tensor:
-        block = log_prob(words)
-        if block.dim() != 2 or len(block) != len(words):
-            shape = tuple(block.shape)
-            raise ValueError(f"log_prob must map ({len(words)},) ids to ({len(words)}, V) rows, got {shape}")
+    def rows(window_ids: Tensor) -> Tensor:
+        block = log_prob(window_ids)
+        count = len(window_ids)
+        if block.dim() != 2 or len(block) != count:
+            raise ValueError(f"log_prob must map ({count},) ids to ({count}, V) rows, got {tuple(block.shape)}")
         return block
 
-    blocks = map(rows, windows(ids, window))
-    return analyze_rows(blocks, ids, projection=projection, contexts=contexts, seed=seed, on_progress=on_progress)
+    blocks = map(rows, ids.split(window))
+    return analyze_rows(blocks, ids, projection=projection, contexts=contexts, seed=seed, on_stage=on_stage)
 
 
 @torch.no_grad()
 def analyze_rows(
-    blocks: Iterator[Tensor],  # (t, V) each, T rows in all
+    blocks: Iterator[Tensor],  # (t, V) each, T rows in total
     ids: Tensor,  # (T,)
     *,
     projection: int | None = None,
     contexts: int = CONTEXTS,
     seed: int = 0,
-    on_progress: OnStage | None = None,
+    on_stage: OnStage = no_stages,
 ) -> Analysis:
-    """`analyze` for rows that come in blocks of their own making: row i follows ids[i]."""
-    if not len(ids):
+    """Do the same as `analyze` for rows that are given in blocks of any size: row i follows ids[i]."""
+    tokens = len(ids)
+    if not tokens:
         raise ValueError("ids are empty: there is nothing to analyse")
-    first = next(blocks)  # it tells V and the device
-    vocabulary, device = _checked(first), first.device
-    contexts = context_count(len(ids), vocabulary, contexts)
-    check_memory(len(ids), vocabulary, projection, contexts, len(first), device)
+    first = next(blocks)
+    device = first.device
+    vocabulary = first.shape[1]
+    _check_log_probabilities(first)
+    contexts = context_count(tokens, vocabulary, contexts)
+    check_memory(tokens, vocabulary, projection, contexts, len(first), device)
 
-    stages, peak = Stages(device, on_progress), PeakMemory(device)
-    observer = Observer(len(ids), ids, vocabulary, contexts, seed, device)
+    timer = StageTimer(device)
+    reset_peak(device)
+    observer = RowObserver(tokens, ids, vocabulary, contexts, seed, device)
     projector = Projection(vocabulary, projection, seed, device) if projection else None
     reducer = RowReducer()
     for rows in itertools.chain([first], blocks):
-        observer.see(rows)
+        observer.add(rows)
         reducer.add(projector.apply(rows) if projector else rows)
-        stages.tell("log-probabilities, reduced by QR", reducer.rows, len(ids))
+        on_stage("log-probabilities, reduced by QR", reducer.rows, tokens)
     factor = reducer.factor()
-    stages.end("rows")
+    timer.end("rows")
 
-    stages.tell(f"singular values of a {factor.shape[0]:,} x {factor.shape[1]:,} matrix")
+    on_stage(f"singular values of a {factor.shape[0]:,} x {factor.shape[1]:,} matrix", 0, None)
     values = singular_values(factor).cpu()
     del factor, reducer
-    stages.end("svd")
+    timer.end("svd")
 
-    stages.tell(f"KL divergence of all pairs of {contexts:,} contexts")
+    on_stage(KLD_STAGE, 0, None)
     kld = observer.kld()
-    stages.end("kld")
-    shape = (len(ids), vocabulary)
-    tolerance = projector.tolerance(len(ids)) if projector else press_tolerance(values[0].item(), *shape)
+    timer.end("kld")
+    tolerance = projector.tolerance(tokens) if projector else press_tolerance(values[0].item(), tokens, vocabulary)
     rank = int((values > tolerance).sum())
     return Analysis(
-        tokens=len(ids),
+        tokens=tokens,
         vocabulary=vocabulary,
         rank=rank,
         effective_rank=None if projector else effective_rank(values),
@@ -200,15 +149,97 @@ def analyze_rows(
         singular_values=top_of_spectrum(values)[:rank] if projector else values,
         kld=kld,
         perplexity=observer.perplexity(),
-        seconds=stages.seconds,
-        peak_bytes=peak.bytes(),
+        seconds=timer.seconds,
+        peak_bytes=peak_bytes(device),
     )
 
 
-def _checked(rows: Tensor) -> int:
+class RowObserver:
+    """Collect what the analysis needs from the rows besides the spectrum: the loss, and the sampled contexts."""
+
+    def __init__(
+        self, tokens: int, ids: Tensor | None, vocabulary: int, contexts: int, seed: int, device: torch.device
+    ) -> None:
+        self.tokens = tokens
+        self.ids = None if ids is None else ids.to(device)
+        self.positions = sample_contexts(tokens, contexts, seed).to(device)
+        self.sampled = torch.empty(len(self.positions), vocabulary, dtype=torch.float64, device=device)
+        self.nll = torch.zeros((), dtype=torch.float64, device=device)
+        self._seen = 0
+
+    def add(self, rows: Tensor) -> None:  # (t, V)
+        start = self._seen
+        self._seen += len(rows)
+        if self.ids is not None:
+            targets = self.ids[start + 1 : self._seen + 1]  # one fewer at the end of the text
+            self.nll -= rows[: len(targets)].gather(1, targets[:, None]).sum()
+        span = torch.tensor([start, self._seen], device=rows.device)
+        first, last = torch.searchsorted(self.positions, span).tolist()
+        self.sampled[first:last] = rows[self.positions[first:last] - start]
+
+    def perplexity(self) -> float | None:
+        return None if self.ids is None or self.tokens < 2 else (self.nll / (self.tokens - 1)).exp().item()
+
+    def kld(self) -> Kld | None:
+        return pairwise_kld(self.sampled, self.tokens) if len(self.sampled) >= 3 else None
+
+
+class StageTimer:
+    """Measure the seconds between consecutive calls of `end`."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.seconds: dict[str, float] = {}
+        self._began = time.perf_counter()
+
+    def end(self, stage: str) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)  # otherwise the next stage is charged for this one
+        now = time.perf_counter()
+        self.seconds[stage] = now - self._began
+        self._began = now
+
+
+def context_count(tokens: int, vocabulary: int, contexts: int) -> int:
+    """Limit the number of sampled contexts to those that exist and fit into `CONTEXT_BYTES`."""
+    return min(contexts, tokens, max(100, CONTEXT_BYTES // (8 * vocabulary)))
+
+
+def needed_bytes(tokens: int, vocabulary: int, projection: int | None, contexts: int, window: int) -> int:
+    """Predict the peak memory of an analysis, without the model."""
+    columns = projection or vocabulary
+    rows = min(tokens, stack_rows(columns))
+    elements = 2 * rows * columns + min(rows, columns) ** 2  # the stack that QR factors, its copy, and R
+    elements += vocabulary * (projection or 0)
+    elements += contexts * vocabulary
+    elements += 10 * window * vocabulary  # temporaries of a mixture's log-probabilities, later of the KLD
+    return int(8.8 * elements)  # a tenth for LAPACK's workspace and the allocator's cache
+
+
+def check_memory(
+    tokens: int, vocabulary: int, projection: int | None, contexts: int, window: int, device: torch.device
+) -> None:
+    """Raise a UserError, with a way out, if the analysis will not fit into memory."""
+    needed = needed_bytes(tokens, vocabulary, projection, contexts, window)
+    free = free_bytes(device)
+    addressable = projection is not None or min(tokens, vocabulary) * vocabulary <= MAX_ELEMENTS
+    if addressable and (free is None or needed <= free):
+        return
+    if addressable:
+        problem = f"needs about {needed / GIB:.1f} GiB, but only {(free or 0) / GIB:.1f} GiB are free"
+    else:
+        problem = "needs a matrix of more than 2^31 elements, which LAPACK cannot factor"
+    sizes = [size for size in (500, 1000, 2000, 4000) if size < (projection or vocabulary)]
+    fitting = [s for s in sizes if free is None or needed_bytes(tokens, vocabulary, s, contexts, window) < free]
+    fix = (
+        f"use a projection onto {max(fitting)} columns, or fewer tokens" if fitting else "use fewer tokens or contexts"
+    )
+    raise UserError(f"the analysis of {tokens:,} x {vocabulary:,} log-probabilities {problem}: {fix}.")
+
+
+def _check_log_probabilities(rows: Tensor) -> None:
     if rows.dtype != torch.float64:
         raise TypeError(f"the analysis needs float64 from a float64 forward pass, got {rows.dtype}")
     total = rows[0].exp().sum().item()
     if not abs(total - 1) < 1e-6:
         raise ValueError(f"log_prob must return log-probabilities: the first row's probabilities sum to {total:.6g}")
-    return rows.shape[1]

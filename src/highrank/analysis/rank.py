@@ -1,10 +1,10 @@
-"""Singular values and numerical rank of a tall matrix of log-probabilities, never held whole (section 3.3).
+"""Singular values and numerical rank of a tall matrix that is never stored whole (section 3.3 of the paper).
 
-Rows arrive in blocks and are reduced by QR: stacking a block under the R factor so far and taking R again keeps
-R^T R = A^T A without forming it, which would square the condition number and hide the small singular values.
+Rows arrive in blocks and are reduced by QR: stacking a block under the current R factor and taking R again keeps
+R^T R = A^T A. Forming A^T A itself would square the condition number and lose the small singular values.
 
-Shapes: A is (T, V), T tokens and V words; R is at most (V, V). Everything in float64: round-off of a float32 forward
-pass alone looks like full rank.
+Shapes: A is (T, V), T tokens and V words; R is at most (V, V). Everything is float64: the round-off of a float32
+forward pass alone looks like full rank.
 """
 
 import math
@@ -12,100 +12,86 @@ import math
 import torch
 from torch import Tensor
 
-from highrank.analysis.rows import carrying_state, windows
-from highrank.models.language_model import LanguageModel
-
-# torch's default on a GPU, Jacobi sweeps, is made for small matrices; bidiagonalisation is the quick one for large.
+# On a GPU, torch's default (Jacobi sweeps) is made for small matrices; bidiagonalisation is faster for large ones.
 SVD_DRIVER = "gesvd"
 # LAPACK and cuSOLVER count elements in 32 bits in places.
 MAX_ELEMENTS = 2**31 - 1
 
 
 class RowReducer:
-    """Feed it row blocks of A; `singular_values` are A's.
+    """Reduce a matrix A, given in row blocks, to a small factor with the same singular values.
 
-    Rows wait until there are V of them (or as many as LAPACK can address), and then join R in one QR: factoring R
-    again with every small block would cost V / block times more.
+    Rows are collected until there are V of them (or as many as LAPACK can address) and then join R in one QR.
+    Factoring R again for every small block would cost V / block times more.
     """
 
     def __init__(self) -> None:
-        self._waiting: list[Tensor] = []  # R first, once there is one
-        self._waiting_rows = 0
+        self._pending: list[Tensor] = []  # R first, once there is one
+        self._pending_rows = 0
         self.rows = 0
 
     def add(self, block: Tensor) -> None:  # (t, V)
+        """Append rows to A."""
         if block.dtype != torch.float64:
             raise TypeError(f"rank needs float64 from a float64 forward pass, got {block.dtype}")
         self.rows += len(block)
-        self._waiting.append(block)
-        self._waiting_rows += len(block)
-        if self._waiting_rows >= stack_rows(block.shape[1]):
+        self._pending.append(block)
+        self._pending_rows += len(block)
+        if self._pending_rows >= stack_rows(block.shape[1]):
             self._reduce()
 
     def factor(self) -> Tensor:
-        """A matrix of at most V rows with A's singular values."""
-        if not self._waiting:
+        """Return a matrix of at most V rows with A's singular values."""
+        if not self._pending:
             raise ValueError("no rows were added")
-        if len(self._waiting) > 1 or self._waiting_rows > self.shape[1]:
+        if len(self._pending) > 1 or self._pending_rows > self.shape[1]:
             self._reduce()
-        return self._waiting[0]
+        return self._pending[0]
 
     def singular_values(self) -> Tensor:
-        """(min(T, V),), largest first."""
+        """Return the min(T, V) singular values, largest first."""
         return singular_values(self.factor())
 
     @property
     def shape(self) -> tuple[int, int]:
-        return self.rows, self._waiting[0].shape[1] if self._waiting else 0
+        return self.rows, self._pending[0].shape[1] if self._pending else 0
 
     def _reduce(self) -> None:
-        stacked = torch.cat(self._waiting)
-        self._waiting.clear()  # before QR makes its own copy: two stacks at a time, not three
+        stacked = torch.cat(self._pending)
+        self._pending.clear()  # QR makes a copy of its own; freeing the blocks keeps two stacks in memory, not three
         if len(stacked) > stacked.shape[1]:
             stacked = torch.linalg.qr(stacked, mode="r").R
-        self._waiting.append(stacked)
-        self._waiting_rows = len(stacked)
+        self._pending.append(stacked)
+        self._pending_rows = len(stacked)
 
 
 def stack_rows(columns: int) -> int:
-    """How many rows, R's included, one QR takes in."""
+    """Return how many rows, including those of R, enter one QR."""
     return max(columns + 1, min(2 * columns, MAX_ELEMENTS // columns))
 
 
 def singular_values(matrix: Tensor) -> Tensor:
-    """All of them, largest first, by bidiagonalisation."""
-    if matrix.shape[0] < matrix.shape[1]:  # LAPACK is several times quicker on the small square that QR leaves
+    """Return all singular values, largest first, by bidiagonalisation."""
+    if matrix.shape[0] < matrix.shape[1]:  # LAPACK is several times faster on the small square that QR leaves
         matrix = torch.linalg.qr(matrix.mT, mode="r").R
     return torch.linalg.svdvals(matrix, driver=SVD_DRIVER if matrix.is_cuda else None)
 
 
 def press_tolerance(s_max: float, rows: int, columns: int) -> float:
-    """Press et al.'s expected round-off of the singular values: 0.5 sqrt(m + n + 1) s_max eps."""
+    """Return the round-off that Press et al. expect in the singular values: 0.5 sqrt(m + n + 1) s_max eps."""
     return 0.5 * math.sqrt(rows + columns + 1) * s_max * torch.finfo(torch.float64).eps
 
 
 def numerical_rank(singular_values: Tensor, rows: int, columns: int) -> int:
-    """How many singular values rise above the round-off."""
+    """Count the singular values above the round-off."""
     tolerance = press_tolerance(singular_values.max().item(), rows, columns)
     return int((singular_values > tolerance).sum())
 
 
 def effective_rank(singular_values: Tensor) -> float:
-    """exp(-sum_i p_i log p_i) with p_i = s_i / sum_j s_j (Roy and Vetterli 2007).
+    """Return exp(-sum_i p_i log p_i) with p_i = s_i / sum_j s_j (Roy and Vetterli 2007).
 
-    Between 1 and the rank: how many singular values of equal size would have as much entropy.
+    It lies between 1 and the rank: the number of equal singular values that have the same entropy.
     """
     p = singular_values / singular_values.sum()
     return torch.special.entr(p).sum().exp().item()
-
-
-@torch.no_grad()
-def log_prob_spectrum(model: LanguageModel, ids: Tensor, window: int = 500) -> tuple[Tensor, tuple[int, int]]:
-    """Singular values of the matrix of log-probabilities after every token of `ids`, and its shape.
-
-    The caller passes a model in float64 and evaluation mode.
-    """
-    reducer, log_prob = RowReducer(), carrying_state(model)
-    for words in windows(ids, window):
-        reducer.add(log_prob(words))
-    return reducer.singular_values(), reducer.shape

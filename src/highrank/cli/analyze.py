@@ -1,32 +1,45 @@
 """`highrank analyze`: rank, spectrum and pairwise KLD of trained runs, or of any causal language model."""
 
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from highrank.cli.analyze_hf import analyze_hf
-from highrank.cli.analyze_options import AnalyzeOptions, parse_tokens
-from highrank.cli.analyze_runs import analyze_runs
-from highrank.cli.analyze_show import notes, tables, write_files
-from highrank.cli.console import out, print_json, print_written
+from highrank.cli.console import out, print_json, print_written, progress
 from highrank.cli.options import AsJson, DataDir, Device, find_device
 from highrank.errors import UserError
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from highrank.analysis.kld import Kld
+    from highrank.analysis.record import AnalysisRecord, ModelAnalysis
+
 CPU_TOKENS = 20_000
+
+
+class Split(StrEnum):
+    VALID = "valid"
+    TEST = "test"
+
+
+class Precision(StrEnum):
+    FLOAT64 = "float64"
+    FLOAT32 = "float32"
 
 
 def analyze(
     runs: Annotated[
         list[Path] | None, typer.Argument(metavar="RUN", help="Run folders, of one corpus; all in one figure.")
     ] = None,
-    split: Annotated[str | None, typer.Option(help="valid or test (the default), of runs.")] = None,
+    split: Annotated[Split, typer.Option(help="Split of the runs' corpus.")] = Split.TEST,
     tokens: Annotated[
         str | None,
         typer.Option(
             metavar="N",
-            help=f"How many tokens from the start of the text, or all. Default: all on a GPU, {CPU_TOKENS:,} on a CPU "
-            "(all of Penn Treebank's take tens of minutes there). The rank cannot exceed this number.",
+            help=f"Read at most this many tokens from the start of the text, or all. Default: all on a GPU, "
+            f"{CPU_TOKENS:,} on a CPU (all of Penn Treebank takes tens of minutes there). The rank cannot exceed N.",
         ),
     ] = None,
     projection: Annotated[
@@ -50,11 +63,8 @@ def analyze(
     ] = None,
     text: Annotated[Path | None, typer.Option(metavar="FILE", help="With --hf: the UTF-8 text to read.")] = None,
     precision: Annotated[
-        str | None,
-        typer.Option(
-            help="With --hf: float64 (the default), or float32 for all but the output layer, in half the memory."
-        ),
-    ] = None,
+        Precision, typer.Option(help="With --hf: float32 halves the memory of all but the output layer.")
+    ] = Precision.FLOAT64,
     output: Annotated[
         Path, typer.Option("--out", metavar="FOLDER", help="Folder for analysis.json and the figure.")
     ] = Path("analysis"),
@@ -62,45 +72,152 @@ def analyze(
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Rank and spectrum of a model's log-probabilities, and how much they differ from context to context.
+    """Measure rank and spectrum of a model's log-probabilities, and how much they differ from context to context.
 
-    Repeats the paper's section 3.3 and appendix C.1 in float64, without ever holding the matrix: rows are reduced by QR
-    as they come. The exact route needs memory for about five V x V matrices (4.7 GB for Penn Treebank), which is
-    checked beforehand. docs/analysis.md tells what each number means.
+    Repeats the paper's section 3.3 and appendix C.1 in float64, without storing the matrix: rows are reduced by QR as
+    they come. The exact computation needs memory for about five V x V matrices (4.7 GB for Penn Treebank), which is
+    checked first. docs/analysis.md explains each number.
     """
     from highrank.files import output_folder
+    from highrank.plotting import save_figure
+    from highrank.report.figures.spectrum import draw_spectra
+    from highrank.runs.analysis import analyze_hf_model, analyze_runs, write_analysis
+    from highrank.schema import to_json
 
-    _check(runs, hf, text, precision, split, data_dir)
-    asked, where = parse_tokens(tokens), find_device(device)
-    at_most = CPU_TOKENS if tokens is None and where.type == "cpu" else None
-    options = AnalyzeOptions(asked, at_most, projection, contexts, seed, where)
+    if bool(runs) == bool(hf) or bool(hf) != bool(text):
+        raise UserError("give either run folders, or a model with --hf and the text it reads with --text.")
+    where = find_device(device)
+    count = _parse_tokens(tokens, where.type == "cpu")
     output_folder(output)
-    if hf and text:
-        record = analyze_hf(hf, text, precision or "float64", options)
-    else:
-        record = analyze_runs(runs or [], split or "test", data_dir, options)
-    files = write_files(output, record)
+    with progress() as on_stage:
+        if hf and text:
+            record = analyze_hf_model(
+                hf, text, precision=precision.value, tokens=count, projection=projection, contexts=contexts, seed=seed,
+                device=where, on_stage=on_stage,
+            )  # fmt: skip
+        else:
+            record = analyze_runs(
+                runs or [], split.value, tokens=count, projection=projection, contexts=contexts, seed=seed,
+                data_dir=data_dir, device=where, on_stage=on_stage,
+            )  # fmt: skip
+    write_analysis(output / "analysis.json", record)
+    figures = save_figure(draw_spectra(record), [output / "spectrum.png", output / "spectrum.svg"], dpi=150)
     if as_json:
-        print_json(record)
+        print_json(to_json(record))
     else:
-        for part in (*tables(record), notes(record)):
-            out.print(part)
-    print_written(*files, as_json=as_json)
+        out.print(_table(record))
+        for model in record.models:
+            if model.varying:
+                out.print(_use_table(model))
+        out.print(_notes(record), markup=False)
+    print_written(output / "analysis.json", *figures, as_json=as_json)
 
 
-def _check(
-    runs: list[Path] | None, hf: str | None, text: Path | None, precision: str | None, split: str | None,
-    data_dir: Path | None,
-) -> None:  # fmt: skip
-    if (hf is None) == (not runs):
-        raise UserError("name either run folders or a model with --hf, for example: highrank analyze runs/ptb-mos.")
-    if (hf is None) != (text is None):
-        raise UserError("--hf and --text go together: a model, and the text it reads.")
-    if hf is None and precision is not None:
-        raise UserError("--precision belongs to --hf: runs are always analysed in float64.")
-    if hf is not None and (split is not None or data_dir is not None):
-        raise UserError("--split and --data-dir belong to runs: with --hf the text is the one of --text.")
-    if precision not in (None, "float64", "float32"):
-        raise UserError(f'there is no precision "{precision}": choose float64 or float32.')
-    if split not in (None, "valid", "test"):
-        raise UserError(f'there is no split "{split}" to analyse: choose valid or test.')
+def _parse_tokens(text: str | None, on_cpu: bool) -> int | None:
+    if text is None:
+        return CPU_TOKENS if on_cpu else None
+    if text == "all":
+        return None
+    if not text.isdecimal() or int(text) < 2:
+        raise UserError(f'--tokens must be a number of at least 2, or all, got "{text}".')
+    return int(text)
+
+
+def _table(record: "AnalysisRecord") -> "Table":
+    """Return the main table, one row per model."""
+    from rich.table import Table
+
+    source = f"{record.corpus}, {record.split}" if record.split else record.corpus
+    table = Table(title=f"{source}: {record.tokens:,} x {record.vocabulary:,}")
+    for name in ("model", "head", "D", "ppl", "rank", "at most", "effective", "KLD"):
+        table.add_column(name, justify="left" if name in ("model", "head") else "right", overflow="fold")
+    for model in record.models:
+        table.add_row(
+            model.name,
+            f"{model.head} K={model.n_components}" if model.head in ("moc", "mos") else model.head,
+            str(model.embed_dim),
+            f"{model.perplexity:.2f}",
+            f"{'>= ' if model.projected else ''}{model.rank:,}",
+            f"{model.rank_bound:,}",
+            "-" if model.effective_rank is None else f"{model.effective_rank:,.1f}",
+            _format_kld(model.kld),
+        )
+    return table
+
+
+def _format_kld(kld: "Kld | None") -> str:
+    """Format the KLD with its standard error, which is 0 if all contexts of the text were used."""
+    if kld is None:
+        return "-"
+    return f"{kld.mean:.3f}" + (f" ± {kld.standard_error:.3f}" if kld.standard_error else "")
+
+
+def _use_table(model: "ModelAnalysis") -> "Table":
+    """Return the table of a plain softmax: its output matrix, and how much of it the model uses."""
+    from rich.table import Table
+
+    assert model.output_matrix
+    assert model.varying
+    output = model.output_matrix
+    varying = model.varying
+    table = Table("", "rank", "effective", "directions for 90 %", "for 99 % of the variance")
+    table.add_row("output matrix", f"{output.rank:,}", f"{output.effective_rank:,.1f}", "-", "-")
+    directions = (f"{varying.directions_90:,}", f"{varying.directions_99:,}")
+    table.add_row("log-probabilities, varying part", "-", f"{varying.effective_rank:,.1f}", *directions)
+    return table
+
+
+def _notes(record: "AnalysisRecord") -> str:
+    """Explain the columns, and the limits of the numbers."""
+    first = record.models[0]
+    full = min(record.tokens, record.vocabulary)
+    lines = []
+    if record.split is None:
+        lines += [_explain_model(record, first), ""]
+    lines.append(
+        f"Rank: singular values above round-off (Press et al.). It is at most {full:,} for a matrix of this shape, and "
+        "at most D + 2 for a Softmax or MoC."
+    )
+    lines.append(
+        "Effective: the number of equal singular values with the same entropy. ppl: perplexity of these tokens."
+    )
+    if record.tokens < record.vocabulary and any(model.rank_bound == record.tokens for model in record.models):
+        lines.append(
+            f"There are fewer tokens than words ({record.vocabulary:,}), and they limit the rank: read more tokens to "
+            "see its full value."
+        )
+    if first.projected:
+        lines.append(
+            f"Random projection onto {first.projected:,} columns: ranks are lower bounds, and only the top of the "
+            "spectrum is known (docs/analysis.md)."
+        )
+    if first.kld:
+        error = ", with its standard error" if first.kld.standard_error else ""
+        lines.append(
+            f"KLD: mean of KL(P(.|c) || P(.|c')) over all pairs of {first.kld.contexts:,} contexts, in nats{error}."
+        )
+    return "\n".join(lines)
+
+
+def _explain_model(record: "AnalysisRecord", model: "ModelAnalysis") -> str:
+    """Summarise the analysis of a model of transformers in plain English."""
+    words = record.vocabulary
+    full = min(record.tokens, words)
+    if not model.varying:
+        return (
+            f"{model.name} does not end in a plain softmax of a matrix product (its logits are capped, scaled or "
+            f"mixed), so the bound D + 2 need not hold. On these {record.tokens:,} tokens its log-probabilities have "
+            f"rank {'at least ' if model.projected else ''}{model.rank:,}; a matrix of this shape has at most {full:,}."
+        )
+    if model.rank_bound == full:
+        limit = f"at most {full:,} here: {record.tokens:,} tokens and {words:,} words do not allow more"
+    else:
+        limit = f"at most {model.rank_bound:,} on any text, although the vocabulary would allow {words:,}"
+    k90 = model.varying.directions_90
+    k99 = model.varying.directions_99
+    return (
+        f"{model.name} ends in a softmax over a {words:,} x {model.embed_dim:,} matrix, so the rank of its "
+        f"log-probabilities is {limit}. On these tokens it is {model.rank:,}. Of their variance from context to "
+        f"context, {k90:,} directions hold 90 % and {k99:,} hold 99 % ({k99 / model.embed_dim:.0%} of D). This "
+        "describes the model's predictions on this text, not whether a higher rank would improve them."
+    )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from highrank.analysis.rank import log_prob_spectrum, numerical_rank
+from highrank.analysis import analyze, carrying_state
 from highrank.data.corpus import Corpus
 from highrank.errors import UserError
 from highrank.recipes import RECIPES
@@ -64,7 +64,7 @@ def train_spoken(corpus: Corpus, folder: Path, name: str, seed: int, listener: L
 
     model = load(run.folder).model.double()
     ids = torch.cat([corpus.splits["valid"], corpus.splits["test"]])
-    singular_values, matrix = log_prob_spectrum(model, ids)
+    result = analyze(carrying_state(model), ids, contexts=0, window=500)
     return Trained(
         name=name,
         folder=str(run.folder),
@@ -72,10 +72,10 @@ def train_spoken(corpus: Corpus, folder: Path, name: str, seed: int, listener: L
         embed_dim=recipe.model.embed_dim,
         valid_ppl=summary["valid_ppl"],
         test_ppl=summary["test_ppl"],
-        rank=numerical_rank(singular_values, *matrix),
+        rank=result.rank,
         rank_bound=None if recipe.model.head == "mos" else recipe.model.embed_dim + 2,
-        matrix=matrix,
+        matrix=(result.tokens, result.vocabulary),
         curve=[(line["epoch"], line["valid_ppl"]) for line in run.epochs()],
-        singular_values=singular_values.tolist(),
+        singular_values=result.singular_values.tolist(),
         seconds=summary["seconds"],
     )

@@ -1,47 +1,51 @@
-"""The paper's spectrum figure (appendix C.1): the share of normalised singular values below a threshold, log scale."""
+"""The spectrum of log-probabilities: the paper's figure (appendix C.1) for runs, and by index for a softmax."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from highrank.plotting import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, pyplot, save_figure
+from highrank.analysis.record import AnalysisRecord, ModelAnalysis, Spectrum
+from highrank.plotting import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, pyplot
 
-# Okabe and Ito's palette, told apart by every kind of colour vision; dashes help in print.
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 COLOURS = (BLUE, ORANGE, GREEN, VERMILLION, PURPLE, SKY, BLACK)
-DASHES = ("-", "--", "-.", ":")
-BY_HEAD = {"softmax": (COLOURS[0], "-"), "moc": (COLOURS[1], "--"), "mos": (COLOURS[2], "-")}
-GREY: dict[str, Any] = {"color": "#999999", "alpha": 0.15, "linewidth": 0}
-FLOOR = 1e-19  # what is smaller is drawn here: zeros have no place on a log scale
+DASHES = ("-", "--", "-.", ":")  # tell curves apart in print
+BY_HEAD = {"softmax": (BLUE, "-"), "moc": (ORANGE, "--"), "mos": (GREEN, "-")}
+ROUND_OFF: dict[str, Any] = {"color": "#999999", "alpha": 0.15, "linewidth": 0, "label": "round-off: counts as zero"}
+FLOOR = 1e-19  # smaller values are drawn here: a log scale has no zero
 
 
-@dataclass(frozen=True)
-class Curve:
-    """One model's spectrum, as `spectrum_json` keeps it."""
-
-    label: str
-    head: str
-    index: Sequence[int]  # from 1, largest singular value first
-    values: Sequence[float]
-    total: int  # singular values there are, min(T, V); more than the last index where projected
-    round_off: float | None  # tolerance / largest value
-
-    def points(self) -> tuple[list[float], list[float]]:
-        """Normalised singular values, and the percentage of all that lie below each."""
-        largest = self.values[0]
-        pairs = zip(self.index, self.values, strict=True)
-        points = [(max(value / largest, FLOOR), 100 * (self.total - i) / self.total) for i, value in pairs]
-        return [x for x, _ in points], [y for _, y in points]
+def draw_spectra(record: AnalysisRecord) -> "Figure":
+    """Draw the spectra of all models; for a softmax of transformers, also those of its parts."""
+    source = f"{record.corpus}, {record.split}" if record.split else record.corpus
+    title = f"Log-probabilities after {record.tokens:,} tokens of {source}"
+    first = record.models[0]
+    if first.varying and first.output_matrix:
+        spectra = {
+            "log-probabilities": first.spectrum,
+            "log-probabilities, varying part": first.varying.spectrum,
+            "output matrix": first.output_matrix.spectrum,
+        }
+        return draw_by_index(spectra, first.round_off or FLOOR, f"{first.name}: {title.lower()}")
+    return draw_shares(record.models, min(record.tokens, record.vocabulary), title)
 
 
-def draw(folder: Path, curves: Sequence[Curve], title: str) -> list[Path]:
-    """spectrum.png and spectrum.svg."""
-    many = len(curves) > 4  # their legend would cover the curves
+def draw_shares(models: list[ModelAnalysis], total: int, title: str) -> "Figure":
+    """Draw, for each model, the share of its `total` normalised singular values below a threshold."""
+    many = len(models) > 4  # a legend inside would cover the curves
     figure, axis = pyplot().subplots(figsize=(10 if many else 7.5, 4.8), layout="constrained")
-    for curve, (colour, dash) in zip(curves, _styles(curves), strict=True):
-        on_top = 2 if dash == "-" else 3  # broken lines let one see what runs under them
-        axis.plot(*curve.points(), color=colour, linestyle=dash, linewidth=2, label=curve.label, zorder=on_top)
-    _mark_round_off(axis, curves)
+    lowest = 1.0
+    for model, (colour, dash) in zip(models, _styles(models), strict=True):
+        x = normalise(model.spectrum)
+        y = [100 * (total - index) / total for index in model.spectrum.index]
+        label = f"{model.name}: rank {'at least ' if model.projected else ''}{model.rank:,}"
+        # Dashed lines go on top, so that a solid line below shows through.
+        axis.plot(x, y, color=colour, linestyle=dash, linewidth=2, label=label, zorder=2 if dash == "-" else 3)
+        lowest = min(lowest, *x)
+    round_off = max((model.round_off for model in models if model.round_off), default=None)
+    if round_off:
+        axis.axvspan(FLOOR / 10, round_off, **ROUND_OFF)
+        axis.set_xlim(left=lowest / 3, right=2)
     axis.set(
         xscale="log",
         xlabel="normalised singular value (1 is the model's largest)",
@@ -54,38 +58,32 @@ def draw(folder: Path, curves: Sequence[Curve], title: str) -> list[Path]:
         figure.legend(loc="outside right center")
     else:
         axis.legend()
-    return _save(folder, figure)
+    return figure
 
 
-def draw_use(folder: Path, spectra: dict[str, dict[str, list[float]]], round_off: float, title: str) -> list[Path]:
-    """Singular values by index, each spectrum over its largest: what a softmax model says, and its output matrix."""
+def draw_by_index(spectra: dict[str, Spectrum], round_off: float, title: str) -> "Figure":
+    """Draw normalised singular values by their index."""
     figure, axis = pyplot().subplots(figsize=(7.5, 4.8), layout="constrained")
-    for i, (label, spectrum) in enumerate(spectra.items()):
-        values = [max(value / spectrum["values"][0], FLOOR) for value in spectrum["values"]]
-        axis.plot(spectrum["index"], values, color=COLOURS[i], linestyle=DASHES[i], linewidth=2, label=label)
-    axis.axhspan(FLOOR / 10, round_off, label="round-off: counts as zero", **GREY)
-    lowest = min(min(spectrum["values"]) / spectrum["values"][0] for spectrum in spectra.values())
-    axis.set(yscale="log", xlabel="index", ylabel="singular value / largest", title=title)
-    axis.set_ylim(bottom=max(FLOOR, min(round_off, lowest)) / 3, top=2)
+    lowest = round_off
+    for (label, spectrum), colour, dash in zip(spectra.items(), COLOURS, DASHES, strict=False):
+        y = normalise(spectrum)
+        axis.plot(spectrum.index, y, color=colour, linestyle=dash, linewidth=2, label=label)
+        lowest = min(lowest, *y)
+    axis.axhspan(FLOOR / 10, round_off, **ROUND_OFF)
+    axis.set(yscale="log", ylim=(lowest / 3, 2), xlabel="index", ylabel="singular value / largest", title=title)
     axis.grid(alpha=0.3)
     axis.legend()
-    return _save(folder, figure)
+    return figure
 
 
-def _save(folder: Path, figure: Any) -> list[Path]:
-    return save_figure(figure, [folder / "spectrum.png", folder / "spectrum.svg"], dpi=150)
+def normalise(spectrum: Spectrum) -> list[float]:
+    """Divide the singular values by the largest."""
+    return [max(value / spectrum.values[0], FLOOR) for value in spectrum.values]
 
 
-def _mark_round_off(axis: Any, curves: Sequence[Curve]) -> None:
-    known = [curve.round_off for curve in curves if curve.round_off]
-    if known:
-        axis.axvspan(FLOOR / 10, max(known), label="round-off: counts as zero", **GREY)
-        axis.set_xlim(left=max(FLOOR / 3, min(min(curve.points()[0]) for curve in curves) / 3), right=2)
-
-
-def _styles(curves: Sequence[Curve]) -> list[tuple[str, str]]:
-    """A head keeps its colour as long as it appears once; several models with one head are told apart in order."""
-    heads = [curve.head for curve in curves]
+def _styles(models: list[ModelAnalysis]) -> list[tuple[str, str]]:
+    """Return colours and dashes: those of the head if each head occurs once, and by position otherwise."""
+    heads = [model.head for model in models]
     if len(set(heads)) == len(heads) and set(heads) <= BY_HEAD.keys():
         return [BY_HEAD[head] for head in heads]
     return [(COLOURS[i % len(COLOURS)], DASHES[i % len(DASHES)]) for i in range(len(heads))]

@@ -1,0 +1,149 @@
+"""Analyse trained runs, or a model of transformers, and read and write the analysis record.
+
+For example:
+
+    from highrank.runs.analysis import analyze_runs
+    record = analyze_runs(["runs/ptb-softmax", "runs/ptb-mos"], "test")
+    record.models[0].rank, record.models[0].kld.mean
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from highrank.analysis import analyze, carrying_state
+from highrank.analysis.hf import analyze_hf, encode, load_hf
+from highrank.analysis.matrix import CONTEXTS
+from highrank.analysis.record import AnalysisRecord, ModelAnalysis, summarize
+from highrank.errors import UserError
+from highrank.files import read_json, write_json
+from highrank.progress import OnStage, no_stages
+from highrank.runs.checkpoint import load_progress
+from highrank.runs.folder import Run, load, run_corpus
+from highrank.runs.provenance import provenance
+from highrank.schema import SchemaError, from_json, to_json
+
+CPU = torch.device("cpu")
+
+
+def analyze_runs(
+    folders: Sequence[str | Path],
+    split: str = "test",
+    *,
+    tokens: int | None = None,  # at most, from the start of the split; None: all
+    projection: int | None = None,
+    contexts: int = CONTEXTS,
+    seed: int = 0,
+    data_dir: Path | None = None,
+    device: torch.device = CPU,
+    on_stage: OnStage = no_stages,
+) -> AnalysisRecord:
+    """Analyse the best model of each run on one split of their corpus, which must be the same for all."""
+    paths = [Path(folder) for folder in folders]
+    corpus, *others = [run_corpus(path, data_dir) for path in paths]
+    for path, other in zip(paths[1:], others, strict=True):
+        if other.fingerprint != corpus.fingerprint:
+            raise UserError(f"{paths[0]} and {path} were trained on different texts: analyse them one at a time.")
+    ids = _first_tokens(corpus.splits[split], tokens, split).to(device)
+    models = []
+    for path in paths:
+
+        def on_run_stage(stage: str, done: int, total: int | None, path: Path = path) -> None:
+            on_stage(f"{path}: {stage}", done, total)
+
+        models.append(_analyze_run(path, ids, projection, contexts, seed, on_run_stage))
+    return AnalysisRecord(
+        corpus=Path(corpus.name).name,
+        corpus_fingerprint=corpus.fingerprint,
+        split=split,
+        tokens=len(ids),
+        vocabulary=corpus.vocab_size,
+        seed=seed,
+        models=models,
+        provenance=provenance(device),
+    )
+
+
+def analyze_hf_model(
+    name: str,  # a folder, or a name on the hub
+    text: Path,
+    *,
+    precision: str = "float64",
+    tokens: int | None = None,
+    projection: int | None = None,
+    contexts: int = CONTEXTS,
+    seed: int = 0,
+    device: torch.device = CPU,
+    on_stage: OnStage = no_stages,
+) -> AnalysisRecord:
+    """Analyse a causal language model of transformers on a UTF-8 text file."""
+    try:
+        content = text.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UserError(f"there is no text at {text}.") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{text} is not UTF-8 text: convert it first.") from None
+    on_stage(f"loading {name}", 0, None)
+    model = load_hf(name, device, precision)
+    ids = _first_tokens(encode(model, content), tokens, str(text))
+    analysis = analyze_hf(model, ids, projection=projection, contexts=contexts, seed=seed, on_stage=on_stage)
+    return AnalysisRecord(
+        corpus=text.name,
+        split=None,
+        tokens=len(ids),
+        vocabulary=len(model.weight),
+        seed=seed,
+        models=[analysis],
+        provenance=provenance(device),
+    )
+
+
+def read_analysis(path: Path) -> AnalysisRecord:
+    """Read an analysis record; raise a UserError that names the file and the key if it is not one."""
+    try:
+        return from_json(AnalysisRecord, read_json(path, "analysis"))
+    except SchemaError as error:
+        raise UserError(f"{path} is not an analysis: {error}. Recreate it with: highrank analyze") from None
+
+
+def write_analysis(path: Path, record: AnalysisRecord) -> None:
+    write_json(path, to_json(record))
+
+
+def _analyze_run(
+    folder: Path, ids: Tensor, projection: int | None, contexts: int, seed: int, on_stage: OnStage
+) -> ModelAnalysis:
+    loaded = load(folder, ids.device)
+    recipe = loaded.recipe
+    log_prob = carrying_state(loaded.model.double())
+    result = analyze(log_prob, ids, projection=projection, contexts=contexts, seed=seed, on_stage=on_stage)
+    summary = summarize(
+        result,
+        name=folder.resolve().name,
+        head=recipe.model.head,
+        n_components=recipe.model.n_components,
+        embed_dim=recipe.model.embed_dim,
+    )
+    run = Run(folder)
+    scores = run.summary() or {}
+    epochs = scores.get("epochs")
+    if epochs is None and run.checkpoint_file.exists():  # an imported or interrupted run has no summary
+        epochs = load_progress(folder).epoch
+    return replace(
+        summary,
+        run=str(folder),
+        recipe=recipe.name,
+        epochs=epochs,
+        valid_ppl=scores.get("valid_ppl"),
+        test_ppl=scores.get("test_ppl"),
+    )
+
+
+def _first_tokens(ids: Tensor, count: int | None, source: str) -> Tensor:
+    ids = ids[:count]
+    if len(ids) < 2:
+        raise UserError(f"{source} has {len(ids)} tokens, but an analysis needs at least 2: use more text.")
+    return ids
