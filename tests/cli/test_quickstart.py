@@ -8,14 +8,14 @@ import pytest
 from helpers import highrank
 from highrank.cli import quickstart as package
 from highrank.cli.quickstart import known, spoken
-from highrank.data.pydoc import pydoc_corpus
+from highrank.data.corpus import load_corpus
 from highrank.plotting import pyplot
 from highrank.report.figures.quickstart import _plain
 
 
 @pytest.fixture
 def short(monkeypatch):
-    corpus = pydoc_corpus()
+    corpus = load_corpus("pydoc")
     splits = {split: ids[: 3000 if split == "train" else 700] for split, ids in corpus.splits.items()}
     monkeypatch.setattr(package, "load_corpus", lambda name: dataclasses.replace(corpus, splits=splits))
     monkeypatch.setattr(known, "STEPS", 150)

@@ -60,9 +60,7 @@ def test_each_dropout_acts_in_training_only(name):
 
 def test_hidden_dropout_is_between_layers():
     model, words = AWDLSTM(V, 6, (8,), dropout_hidden=0.5), torch.randint(V, (7, 3))
-    assert torch.equal(
-        *(model(words, model.initial_state(3)).g for _ in range(2))
-    )  # a single layer
+    assert torch.equal(*(model(words, model.initial_state(3)).g for _ in range(2)))  # a single layer
 
 
 @pytest.mark.parametrize(("name", "layer"), [("dropout_input", 0), ("dropout_hidden", 1)])

@@ -1,1 +1,1 @@
-"""text -> vocabulary -> ids -> batches."""
+"""Text -> vocabulary -> ids -> batches."""

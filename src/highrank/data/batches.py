@@ -1,6 +1,6 @@
-"""Streams of ids cut into columns, and windows of random length over them, as in the paper's code.
+"""A stream of ids as parallel columns, and windows of random length over them, as in the paper's code.
 
-`rotate` is an option that the paper does not have: PartialShuffle (Press 2019, arXiv:1903.04167).
+`rotate` implements PartialShuffle (Press 2019, arXiv:1903.04167), which the paper does not use.
 
 Shapes: T tokens in a stream, B columns; a window is (length, B) words and the (length, B) words that follow them.
 """
@@ -16,13 +16,13 @@ from highrank.errors import UserError
 
 
 class Window(NamedTuple):
-    start: int  # its first row in the columns
+    start: int  # first row in the columns
     words: Tensor  # (length, B)
     targets: Tensor  # (length, B): the words one step later
 
 
 def columns(ids: Tensor, batch_size: int) -> Tensor:
-    """(T,) -> (T // B, B): the stream in B parallel columns; what is left over at its end is dropped."""
+    """(T,) -> (T // B, B): cut a stream into B parallel columns; the last T % B tokens are dropped."""
     length = len(ids) // batch_size
     if length < 2:
         raise UserError(
@@ -33,20 +33,20 @@ def columns(ids: Tensor, batch_size: int) -> Tensor:
 
 
 def rotate(stream: Tensor, offsets: list[int]) -> Tensor:
-    """(T, B) -> (T, B): column b starts at its row offsets[b], and its first rows follow its last.
+    """(T, B) -> (T, B): start column b at its row offsets[b], and append the rows before that at its end.
 
-    With new random offsets every epoch this is PartialShuffle: every window brings other stretches of the text
-    together, while only one of a column's T - 1 transitions, from its last row to its first, is not the text's.
+    PartialShuffle draws new offsets every epoch. Windows then start at different words and combine different parts of
+    the text, while only one of the T - 1 transitions in a column, from its last row to its first, is not in the text.
     """
     rows = torch.arange(len(stream), device=stream.device)[:, None] + torch.tensor(offsets, device=stream.device)
     return stream.gather(0, rows % len(stream))  # (T, B)
 
 
 def window_length(rng: np.random.Generator, bptt: int, max_over_bptt: int, multiple: int = 1) -> int:
-    """bptt with p = .95, else half of it; jittered by N(0, 5); at least 5; at most bptt + max_over_bptt.
+    """Draw from N(bptt, 5) with p = .95, else from N(bptt / 2, 5); at least 5, at most bptt + max_over_bptt.
 
-    The result is rounded to the nearest multiple, which keeps the mean and the learning rate scaled by it: a few
-    distinct lengths are what CUDA graphs want.
+    The result is rounded to the nearest multiple, so that few CUDA graphs are needed. Rounding keeps the mean length,
+    and with it the mean learning rate, which is scaled by the length.
     """
     mean = bptt if rng.random() < 0.95 else bptt / 2
     length = min(max(5, int(rng.normal(mean, 5))), bptt + max_over_bptt)
@@ -56,9 +56,9 @@ def window_length(rng: np.random.Generator, bptt: int, max_over_bptt: int, multi
 def random_windows(
     stream: Tensor, rng: np.random.Generator, bptt: int, max_over_bptt: int, multiple: int = 1, start: int = 0
 ) -> Iterator[Window]:
-    """The windows of one epoch from row `start` on. The caller's `rng` is advanced once a window, just before it.
+    """Yield the windows of one epoch from row `start` on; `rng` draws a length just before each window.
 
-    # differs from the paper's code: the last window of an epoch is as long as what is left, and its learning rate is
+    # differs from the paper's code: the last window of an epoch has the rows that are left, and its learning rate is
     # scaled by that length rather than by the one that was drawn.
     """
     while start < len(stream) - 1:

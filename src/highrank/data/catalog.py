@@ -1,7 +1,7 @@
-"""The corpora that recipes name: what each is, its licence, where a user gets it, and how a right copy looks.
+"""The corpora that recipes name: what each one is, its licence, where to get it, and how to recognise a correct copy.
 
-Token counts include one `<eos>` per line. Checksums are SHA-256 of the files as commonly distributed. A copy with the
-right counts but other bytes (line ends, say) is reported as such by `highrank data verify`.
+Token counts include one `<eos>` per line. Checksums are SHA-256 of the files as commonly distributed; a copy with the
+right counts and other bytes (different line ends, for example) is usable.
 """
 
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ class CorpusInfo:
     name: str
     title: str
     licence: str
-    source: str  # where a user gets it, in words
+    source: str  # where to get it, in words
     level: Level
     tokens: dict[str, int] | None = None  # by split; None: not checked
     vocabulary: int | None = None
     sha256: dict[str, str] | None = None
-    embedded: bool = False  # made from what Python carries, nothing to fetch
+    embedded: bool = False  # comes with Python, so there is nothing to download
 
 
 PENN = CorpusInfo(
@@ -62,9 +62,9 @@ WIKITEXT_2 = CorpusInfo(
 
 PYDOC = CorpusInfo(
     name="pydoc",
-    title="Python's own reference topics, word level: the prose that every CPython carries in pydoc_data.topics",
+    title="Python's own reference topics, word level: the text of pydoc_data.topics, which comes with CPython",
     licence="Python Software Foundation License",
-    source="nothing to fetch; its text changes a little with the Python version, and so do its counts",
+    source="nothing to download; the text and its counts change a little with the Python version",
     level="word",
     embedded=True,
 )

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from highrank.data.catalog import CORPORA, SPLITS, CorpusInfo, Level
+from highrank.data.pydoc import pydoc_lines
 from highrank.errors import UserError, nearest
 from highrank.files import read_tensors, write_json, write_tensors
 
@@ -26,54 +27,25 @@ DATA_VARIABLE = "HIGHRANK_DATA"
 
 @dataclass(frozen=True)
 class Corpus:
-    name: str  # of the catalog, or the folder's whole path
+    name: str  # in the catalog, or the absolute path of the folder
     level: Level
     words: list[str]  # the vocabulary, by id
     splits: dict[str, Tensor]  # (tokens,) int64 ids by split
-    fingerprint: str  # of the text and how it was read; a run remembers it
+    fingerprint: str  # of the text and how it was read; stored with a run
 
     @property
     def vocab_size(self) -> int:
         return len(self.words)
 
 
-def cache_folder() -> Path:
-    """The user's cache folder for this program (XDG_CACHE_HOME is honoured)."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "highrank"
-
-
-def find_folder(name: str, data_dir: Path | None) -> Path:
-    """Where the corpus lies: --data-dir, then HIGHRANK_DATA, then the cache folder.
-
-    Each may be the corpus folder itself or hold a folder of the corpus's name.
-    """
-    folder = data_dir or Path(os.environ.get(DATA_VARIABLE) or cache_folder() / "data")
-    for candidate in (folder / name, folder):
-        if (candidate / "train.txt").is_file():
-            return candidate
-    raise UserError(
-        f"the corpus {name} was not found in {folder}: put train.txt, valid.txt and test.txt into "
-        f"{folder / name}, or say where they are with --data-dir or {DATA_VARIABLE} "
-        f"('highrank data list' tells where to get them)."
-    )
-
-
-def corpus_info(name: str) -> CorpusInfo:
-    if name not in CORPORA:
-        raise UserError(f'there is no corpus called "{name}" in the catalog{nearest(name, CORPORA)}')
-    return CORPORA[name]
-
-
-def own_folder(name: str, data_dir: Path | None) -> Path | None:
-    """The whole path of a folder of the user's own, named as it is seen from here or from `data_dir`."""
-    folders = [] if name in CORPORA else [Path(name), *([data_dir / name] if data_dir else [])]
-    return next((folder.resolve() for folder in folders if (folder / "train.txt").exists()), None)
+class CorpusNotFoundError(UserError):
+    """A corpus of the catalog is not on this machine."""
 
 
 def load_corpus(name: str, data_dir: Path | None = None, level: Level = "word") -> Corpus:
-    """A corpus of the catalog, its counts checked, or any folder with the three files, read at `level`.
+    """Load a corpus of the catalog, checking its counts, or any folder with the three files.
 
-    Ids come from the cache where the text has not changed.
+    Ids are cached under a fingerprint of the text.
     """
     if name not in CORPORA:
         if folder := own_folder(name, data_dir):
@@ -81,21 +53,19 @@ def load_corpus(name: str, data_dir: Path | None = None, level: Level = "word") 
         if Path(name).is_file():
             raise UserError(f"{name} is a file: name the folder that holds train.txt, valid.txt and test.txt.")
         raise UserError(f'there is no corpus, nor a folder with train.txt, called "{name}"{nearest(name, CORPORA)}')
-    info = corpus_info(name)
-    if info.embedded and level != info.level:
-        raise UserError(f"{name} comes at {info.level} level only: leave data.level as it is.")
+    info = CORPORA[name]
     if info.embedded:
-        from highrank.data.pydoc import pydoc_corpus
-
-        return pydoc_corpus()
+        if level != info.level:
+            raise UserError(f"{name} comes at {info.level} level only: data.level must be {info.level}.")
+        return _pydoc_corpus()
     corpus = read_corpus(find_folder(name, data_dir), level=level, name=name)
-    if level == info.level:  # what is published are counts of words
+    if level == info.level:
         check_counts(corpus, info)
     return corpus
 
 
 def read_corpus(folder: Path, level: Level = "word", name: str = "", *, cache: bool = True) -> Corpus:
-    """Any folder with train.txt, valid.txt and test.txt, as a corpus."""
+    """Read train.txt, valid.txt and test.txt of a folder."""
     texts = {split: _read_bytes(folder / f"{split}.txt") for split in SPLITS}
     digest = hashlib.sha256(level.encode())
     for text in texts.values():
@@ -112,6 +82,12 @@ def read_corpus(folder: Path, level: Level = "word", name: str = "", *, cache: b
     return Corpus(name, level, words, splits, fingerprint)
 
 
+def _pydoc_corpus() -> Corpus:
+    lines, fingerprint = pydoc_lines()
+    tokens = {split: (token for line in part for token in (*line, EOS)) for split, part in lines.items()}
+    return Corpus("pydoc", "word", *tokenize(tokens), fingerprint)
+
+
 def tokenize(texts: Mapping[str, Iterable[str]]) -> tuple[list[str], dict[str, Tensor]]:
     """Tokens by split -> the vocabulary in order of appearance, and ids by split."""
     ids: dict[str, int] = {}
@@ -122,8 +98,36 @@ def tokenize(texts: Mapping[str, Iterable[str]]) -> tuple[list[str], dict[str, T
     return list(ids), splits
 
 
+def corpus_info(name: str) -> CorpusInfo:
+    """Return the catalog's entry of a corpus."""
+    if name not in CORPORA:
+        raise UserError(f'there is no corpus called "{name}" in the catalog{nearest(name, CORPORA)}')
+    return CORPORA[name]
+
+
+def find_folder(name: str, data_dir: Path | None) -> Path:
+    """Find the folder of a corpus in `data_dir`, else in $HIGHRANK_DATA, else in the cache folder.
+
+    Each may be the corpus folder itself or hold a folder of the corpus's name.
+    """
+    folder = data_dir or Path(os.environ.get(DATA_VARIABLE) or cache_folder() / "data")
+    for candidate in (folder / name, folder):
+        if (candidate / "train.txt").is_file():
+            return candidate
+    raise CorpusNotFoundError(
+        f"the corpus {name} was not found in {folder}: put train.txt, valid.txt and test.txt into {folder / name}, "
+        f"or set {DATA_VARIABLE} to the folder that holds them."
+    )
+
+
+def own_folder(name: str, data_dir: Path | None) -> Path | None:
+    """Return the absolute path of a user's own corpus folder, given relative to here or to `data_dir`, or None."""
+    folders = [] if name in CORPORA else [Path(name), *([data_dir / name] if data_dir else [])]
+    return next((folder.resolve() for folder in folders if (folder / "train.txt").exists()), None)
+
+
 def check_counts(corpus: Corpus, info: CorpusInfo) -> None:
-    """One sentence for a corpus whose counts are not the published ones."""
+    """Raise a UserError if the counts of a corpus are not the published ones."""
     for split, expected in (info.tokens or {}).items():
         if (count := len(corpus.splits[split])) != expected:
             raise UserError(
@@ -139,8 +143,8 @@ def check_counts(corpus: Corpus, info: CorpusInfo) -> None:
 
 
 def _tokens(text: str, level: Level) -> Iterator[str]:
-    lines = text.split("\n")
-    if lines[-1] == "":  # the text ends in a line end, which starts no further line
+    lines = text.split("\n")  # not splitlines, which also splits at form feeds and other characters
+    if lines[-1] == "":  # a final line end does not start another line
         lines.pop()
     for line in lines:
         yield from line.split() if level == "word" else line
@@ -158,7 +162,7 @@ def _read_bytes(path: Path) -> bytes:
 
 def _decode(data: bytes, path: Path) -> str:
     try:
-        text = data.decode("utf-8").removeprefix("\ufeff").replace("\r\n", "\n")  # a mark of some editors
+        text = data.decode("utf-8").removeprefix("\ufeff").replace("\r\n", "\n")  # drop a byte-order mark
     except UnicodeDecodeError as error:
         raise UserError(
             f"{path} is not UTF-8 text (byte {error.start} is {data[error.start]:#04x}): convert it, or get the "
@@ -169,11 +173,17 @@ def _decode(data: bytes, path: Path) -> str:
     return text
 
 
-# The cache: ids as safetensors and the vocabulary as JSON in the user's cache folder, so that nothing appears in the
-# folder with the text. The name carries the fingerprint, so changed text never meets old ids.
+# The cache holds ids as safetensors and the vocabulary as JSON, in the user's cache folder rather than beside the text.
+# File names contain the fingerprint, so changed text never matches old ids.
+
+
+def cache_folder() -> Path:
+    """Return this program's folder in the user's cache ($XDG_CACHE_HOME, or ~/.cache)."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "highrank"
 
 
 def cache_file(fingerprint: str) -> Path:
+    """Return the path of the cached ids of a text."""
     return cache_folder() / "ids" / f"{fingerprint}.safetensors"
 
 
@@ -184,12 +194,12 @@ def _read_cached(fingerprint: str) -> tuple[list[str], dict[str, Tensor]] | None
         splits = read_tensors(file, "cached corpus")
         return words, {split: splits[split].long() for split in SPLITS}
     except (OSError, ValueError, KeyError, UserError):
-        return None  # absent or damaged: the text itself is at hand
+        return None  # missing or damaged: read the text itself
 
 
 def _write_cached(fingerprint: str, words: list[str], splits: dict[str, Tensor]) -> None:
     file = cache_file(fingerprint)
-    # Nowhere to cache: reading the text again costs a second, failing would cost the user's work.
+    # If the cache cannot be written, tokenising again costs a second; failing would cost the user's command.
     with contextlib.suppress(UserError):
         write_tensors(file, {split: ids.int() for split, ids in splits.items()})
         write_json(file.with_suffix(".json"), words)

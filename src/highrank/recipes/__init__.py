@@ -1,4 +1,4 @@
-"""The paper's hyper-parameters as data, one file a corpus. `highrank recipes` prints them side by side."""
+"""The paper's hyper-parameters as data, one file per corpus."""
 
 import json
 from typing import Any
@@ -35,30 +35,32 @@ RECIPES = {recipe.name: recipe for part in (penn, wikitext2, pydoc) for recipe i
 
 
 def get_recipe(name: str) -> Recipe:
+    """Return the recipe of this name, or raise a UserError that suggests the nearest one."""
     if name not in RECIPES:
         raise UserError(f'there is no recipe called "{name}"{nearest(name, RECIPES)}')
     return RECIPES[name]
 
 
 def overrides(resolved: dict[str, Any]) -> dict[str, Any]:
-    """Where a run's stored recipe differs from the recipe of its name; nothing for a recipe of one's own.
+    """Return the keys in which a stored recipe differs from the recipe of its name; {} if there is none of that name.
 
-    The precision that `auto` chose on a machine is no difference, and neither is a key that the older of the two lacks.
+    The precision that "auto" resolved to on a machine does not count as a difference.
     """
     if resolved["name"] not in RECIPES:
         return {}
     recipe = RECIPES[resolved["name"]]
-    usual, own = flat(json.loads(json.dumps(recipe.resolved()))), flat(json.loads(json.dumps(resolved)))
+    stored = flat(json.loads(json.dumps(resolved)))  # through JSON, which turns tuples into lists
+    defaults = flat(json.loads(json.dumps(recipe.resolved())))
     if recipe.train.precision == "auto":
-        usual["train.precision"] = own.get("train.precision")
-    return {key: own[key] for key in usual if key in own and own[key] != usual[key]}
+        defaults["train.precision"] = stored.get("train.precision")
+    return {key: value for key, value in stored.items() if value != defaults.get(key)}
 
 
 def cache_settings(corpus: str) -> CacheSettings:
-    """Merity et al.'s settings of the continuous cache for a corpus; those of Penn Treebank for any other."""
+    """Return Merity et al.'s settings of the continuous cache; a corpus without its own gets Penn Treebank's."""
     return wikitext2.CACHE if corpus == "wikitext-2" else penn.CACHE
 
 
 def dynamic_settings(corpus: str) -> DynamicSettings:
-    """The paper's settings of dynamic evaluation for a corpus; those of Penn Treebank for any other."""
+    """Return the paper's settings of dynamic evaluation; a corpus without its own gets Penn Treebank's."""
     return wikitext2.DYNAMIC if corpus == "wikitext-2" else penn.DYNAMIC

@@ -3,8 +3,8 @@
 The appendix's hyper-parameter table swaps some of the PTB and WT2 columns; the values here are those of the released
 commands, which produced the published numbers (github.com/zihangdai/mos).
 
-    # differs from the paper: window lengths are rounded to multiples of 5, for CUDA graphs
-    # (--set train.window_multiple=1 restores every length).
+    # differs from the paper: window lengths are rounded to multiples of 5, so that few CUDA graphs are needed
+    # (train.window_multiple=1 restores all lengths).
 """
 
 from dataclasses import replace
@@ -37,7 +37,7 @@ PTB_MOS = Recipe(
     ),
 )
 
-# Ours: no result of the paper belongs to it. docs/recipes.md tells what each change is for.
+# Ours, so there is no result of the paper to compare with. docs/recipes.md explains each change.
 PTB_MOS_PLUS = replace(
     PTB_MOS,
     name="ptb-mos-plus",
@@ -75,8 +75,8 @@ PTB_SOFTMAX = Recipe(
     paper=(PaperResult(61.49, 58.95, "table 5"),),
 )
 
-# The paper does not print this baseline's sizes. AWD-LSTM ties its embeddings and so ends in a layer of the embedding
-# size: we keep MoS's 280 and 960, with 280 units in the last layer (16,350,800 parameters).
+# The paper does not print this baseline's sizes. Tied embeddings need a last layer of the embedding size, so we keep
+# MoS's 280 and 960, with 280 units in the last layer (16,350,800 parameters).
 PTB_SOFTMAX_MOS_HPARAMS = replace(
     PTB_MOS,
     name="ptb-softmax-mos-hparams",

@@ -1,4 +1,4 @@
-"""Small recipes for the corpus that every Python carries; ours, not the paper's. `highrank quickstart` trains them.
+"""Small recipes for the documentation that comes with Python; ours, not the paper's.
 
 All three have the same number of parameters to within a quarter of a percent, at the same embedding size and with two
 non-linear layers under the output embedding: two LSTM layers for the softmax (whose last must be of the embedding's

@@ -1,6 +1,6 @@
-"""What a recipe is: the data, the model and the training of one run, as frozen data.
+"""The recipe of a run: its data, model and training, as frozen dataclasses.
 
-Every value can be overridden on the command line by its dotted name: `--set train.lr=15 --set model.n_components=5`.
+Every value can be overridden by its dotted key, for example `train.lr=15` or `model.n_components=5`.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ AveragingName = Literal["nt-asgd", "two-tailed"]
 
 @dataclass(frozen=True)
 class DataSpec:
-    """What to train on: a corpus of the catalog, or any folder with train.txt, valid.txt and test.txt."""
+    """The training text: a corpus of the catalog, or any folder with train.txt, valid.txt and test.txt."""
 
     corpus: str
     level: Literal["word", "char"] = "word"
@@ -27,14 +27,14 @@ class DataSpec:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """Sizes and dropouts; the keyword arguments of `LanguageModel`."""
+    """Head, sizes and dropout rates, from which `highrank.models.build_model` builds a model."""
 
     head: HeadName
     embed_dim: int  # D, of the tied input and output embeddings
     hidden_sizes: tuple[int, ...]  # of the LSTM layers
     n_components: int = 1  # K
     tied: bool = True
-    dropout_words: float = 0.0  # whole words out of the embedding
+    dropout_words: float = 0.0  # drops whole words from the embedding
     dropout_input: float = 0.0  # variational, on the embedded words
     dropout_hidden: float = 0.0  # variational, between layers
     dropout_output: float = 0.0  # variational, on g
@@ -44,24 +44,24 @@ class ModelSpec:
 
 @dataclass(frozen=True)
 class TrainSpec:
-    """Updates, epochs and stages; the docstring of `highrank.training.stages` tells what each stage does."""
+    """Updates, epochs and stages; `highrank.training.stages` explains the stages."""
 
     lr: float
     batch_size: int
     seed: int
-    finetune_lr: float | None = None  # None: the same as lr
+    finetune_lr: float | None = None  # None: same as lr
     micro_batch_size: int | None = None  # None: the whole batch at once
     bptt: int = 70  # mean window length
     max_over_bptt: int = 20  # the longest window is bptt + this
-    window_multiple: int = 1  # window lengths are rounded to multiples of this; CUDA graphs want few of them
-    clip: float = 0.25  # of the gradient's norm
+    window_multiple: int = 1  # window lengths are rounded to multiples of this, so that few CUDA graphs are needed
+    clip: float = 0.25  # maximum norm of the gradient
     weight_decay: float = 1.2e-6
     alpha: float = 2.0  # AR: activation regularisation of g
     beta: float = 1.0  # TAR: temporal activation regularisation of the raw hidden states
-    partial_shuffle: bool = False  # every epoch, each column starts at a random row of its own (`data.batches.rotate`)
-    averaging: AveragingName = "nt-asgd"  # two-tailed: from the first step, adaptively (`training.two_tailed`)
-    nonmono: int = 5  # nt-asgd averages once validation is worse than the best of all epochs but the last `nonmono`
-    patience: int = 10  # a stage ends when its averaged validation is worse than the best but the last `patience`
+    partial_shuffle: bool = False  # start each column at a random row, every epoch (`data.batches.rotate`)
+    averaging: AveragingName = "nt-asgd"  # two-tailed: adaptive, from the first step (`training.two_tailed`)
+    nonmono: int = 5  # nt-asgd starts when validation is worse than the best before the last `nonmono` epochs
+    patience: int = 10  # a stage ends when validation is worse than the best before its last `patience` epochs
     max_epochs: int = 1000  # of the first stage
     finetunes: int = 1  # how many finetuning stages follow
     finetune_max_epochs: int = 1000  # of each
@@ -72,7 +72,7 @@ class TrainSpec:
 
 @dataclass(frozen=True)
 class DynamicSettings:
-    """Of dynamic evaluation (`highrank.evaluation.dynamic`); the defaults are the paper's for PTB (appendix B.1)."""
+    """Settings of dynamic evaluation (`highrank.evaluation.dynamic`); defaults: the paper's for PTB (appendix B.1)."""
 
     lr: float = 0.002
     lamb: float = 0.075
@@ -83,7 +83,7 @@ class DynamicSettings:
 
 @dataclass(frozen=True)
 class CacheSettings:
-    """Of the continuous cache (`highrank.evaluation.cache`); the defaults are Merity et al.'s for Penn Treebank."""
+    """Settings of the continuous cache (`highrank.evaluation.cache`); defaults: Merity et al.'s for Penn Treebank."""
 
     window: int = 500
     theta: float = 1.0
@@ -92,7 +92,7 @@ class CacheSettings:
 
 @dataclass(frozen=True)
 class PaperResult:
-    """Perplexities that the paper prints for a recipe; only for showing beside ours."""
+    """Perplexities that the paper prints for a recipe, shown beside ours."""
 
     valid: float
     test: float
@@ -110,7 +110,7 @@ class Recipe:
     paper: tuple[PaperResult, ...] = field(default=(), compare=False)
 
     def resolved(self) -> dict[str, Any]:
-        """What a run folder stores: everything that decides the run's result."""
+        """Return everything that determines the result of a run, as a run folder stores it."""
         return {
             "name": self.name,
             "data": dataclasses.asdict(self.data),
@@ -125,27 +125,27 @@ def flat(resolved: dict[str, Any]) -> dict[str, Any]:
 
 
 def from_resolved(data: Any, where: str) -> Recipe:
-    """The recipe in a run folder; a foreign or damaged one gets one sentence."""
+    """Rebuild and check the recipe that `resolved()` returned; `where` names its file in errors."""
     try:
         model = ModelSpec(**{**data["model"], "hidden_sizes": tuple(data["model"]["hidden_sizes"])})
         recipe = Recipe(data["name"], "", DataSpec(**data["data"]), model, TrainSpec(**data["train"]))
         check(recipe)
-        return recipe
     except (KeyError, TypeError, UserError) as error:
-        raise UserError(f"{where} holds no recipe that this version of highrank understands ({error}).") from None
+        raise UserError(f"{where} does not hold a valid recipe ({error}).") from None
+    return recipe
 
 
 def override(recipe: Recipe, settings: list[str]) -> Recipe:
-    """`recipe` with `key=value` settings applied; unknown keys and wrong types get one sentence."""
+    """Return `recipe` with settings such as "train.lr=15" applied, and checked."""
     specs: dict[str, Any] = {"data": recipe.data, "model": recipe.model, "train": recipe.train}
-    keys = [f"{part}.{f.name}" for part, spec in specs.items() for f in dataclasses.fields(spec)]
+    keys = list(flat(recipe.resolved()))
     for setting in settings:
         key, equals, text = setting.partition("=")
         if not equals:
-            raise UserError(f'"{setting}" is not a setting: write --set key=value, for example --set train.lr=15.')
+            raise UserError(f'"{setting}" is not a setting: write key=value, for example train.lr=15.')
         if key not in keys:
-            whole = next((known for known in keys if known.endswith(f".{key}")), key)  # lr: train.lr is meant
-            raise UserError(f'there is no recipe key "{key}"{nearest(whole, keys)}')
+            full_key = next((known for known in keys if known.endswith(f".{key}")), key)  # "lr" suggests "train.lr"
+            raise UserError(f'there is no recipe key "{key}"{nearest(full_key, keys)}')
         part, name = key.split(".")
         hint = typing.get_type_hints(type(specs[part]))[name]
         specs[part] = dataclasses.replace(specs[part], **{name: _parse(key, text, hint)})
@@ -155,65 +155,69 @@ def override(recipe: Recipe, settings: list[str]) -> Recipe:
 
 
 def check(recipe: Recipe) -> None:
-    """One sentence for values that no training can use."""
-    m, t = recipe.model, recipe.train
+    """Raise a UserError that names the first key whose value cannot be used."""
     for part in ("data", "model", "train"):
         spec = getattr(recipe, part)
         for name, hint in typing.get_type_hints(type(spec)).items():
-            if typing.get_origin(hint) is Literal and getattr(spec, name) not in typing.get_args(hint):
-                value = getattr(spec, name)
-                raise UserError(f'{part}.{name} cannot be "{value}"{nearest(str(value), typing.get_args(hint))}')
-    for name in ("dropout_words", "dropout_input", "dropout_hidden", "dropout_output", "dropout_latent", "weight_drop"):
-        if not 0 <= getattr(m, name) < 1:
-            raise UserError(f"model.{name} must be at least 0 and below 1, got {getattr(m, name)}.")
-    positive = {"model.embed_dim": m.embed_dim, "model.n_components": m.n_components, "train.lr": t.lr}
-    counts = ("batch_size", "bptt", "eval_batch_size", "window_multiple", "max_epochs", "finetune_max_epochs")
-    positive |= {f"train.{name}": getattr(t, name) for name in (*counts, "nonmono", "patience", "clip")}
-    for name in ("micro_batch_size", "finetune_lr"):
-        if getattr(t, name) is not None:
-            positive[f"train.{name}"] = getattr(t, name)
-    positive |= {f"model.hidden_sizes[{i}]": size for i, size in enumerate(m.hidden_sizes)}
-    for key, value in positive.items():
-        if not value > 0:
-            raise UserError(f"{key} must be positive, got {value}.")
-        if value == math.inf and key != "train.clip":  # which then clips nothing
-            raise UserError(f"{key} must be finite, got {value}.")
-    for key in ("weight_decay", "alpha", "beta", "max_over_bptt", "finetunes", "seed"):
-        if not 0 <= getattr(t, key) < math.inf:
-            wanted = "be finite" if getattr(t, key) == math.inf else "not be negative"
-            raise UserError(f"train.{key} must {wanted}, got {getattr(t, key)}.")
-    if t.seed >= 2**63:
-        raise UserError(f"train.seed must be below 2^63, got {t.seed}.")
-    if not m.hidden_sizes:
-        raise UserError("model.hidden_sizes needs at least one size, for example --set model.hidden_sizes=960,620.")
-    if m.head == "softmax" and m.tied and m.hidden_sizes[-1] != m.embed_dim:
+            _check_value(f"{part}.{name}", getattr(spec, name), hint)
+    model = recipe.model
+    train = recipe.train
+    if not model.hidden_sizes or min(model.hidden_sizes) < 1:
+        raise UserError(f"model.hidden_sizes must be one positive size per layer, got {model.hidden_sizes}.")
+    if train.seed >= 2**63:
+        raise UserError(f"train.seed must be below 2^63, got {train.seed}.")
+    if model.head == "softmax" and model.tied and model.hidden_sizes[-1] != model.embed_dim:
         raise UserError(
-            f"a tied softmax head needs its last hidden size ({m.hidden_sizes[-1]}) equal to model.embed_dim "
-            f"({m.embed_dim}): change one of them or add --set model.tied=false."
+            f"a tied softmax head needs its last hidden size ({model.hidden_sizes[-1]}) equal to model.embed_dim "
+            f"({model.embed_dim}): change one of them or set model.tied=false."
         )
-    if t.micro_batch_size and t.batch_size % t.micro_batch_size:
+    if train.micro_batch_size and train.batch_size % train.micro_batch_size:
         raise UserError(
-            f"train.batch_size ({t.batch_size}) must be a multiple of train.micro_batch_size ({t.micro_batch_size})."
+            f"train.batch_size ({train.batch_size}) must be a multiple of train.micro_batch_size "
+            f"({train.micro_batch_size})."
         )
+
+
+MAY_BE_ZERO = (
+    "train.weight_decay",
+    "train.alpha",
+    "train.beta",
+    "train.max_over_bptt",
+    "train.finetunes",
+    "train.seed",
+)
+
+
+def _check_value(key: str, value: Any, hint: Any) -> None:
+    """Check a choice against its Literal, and a number against its range."""
+    if typing.get_origin(hint) is Literal:
+        if value not in typing.get_args(hint):
+            raise UserError(f'{key} cannot be "{value}"{nearest(str(value), typing.get_args(hint))}')
+    elif hint not in (int, float, int | None, float | None) or value is None:
+        return
+    elif "drop" in key:  # the dropout rates and weight_drop
+        if not 0 <= value < 1:
+            raise UserError(f"{key} must be at least 0 and below 1, got {value}.")
+    elif key in MAY_BE_ZERO:
+        if not 0 <= value < math.inf:
+            raise UserError(f"{key} must be finite and not negative, got {value}.")
+    elif not 0 < value < math.inf and not (key == "train.clip" and value == math.inf):  # inf turns clipping off
+        raise UserError(f"{key} must be finite and positive, got {value}.")
 
 
 def _parse(key: str, text: str, hint: Any) -> Any:
-    """`text` as a value of the annotated type."""
+    """Convert `text` to a value of the annotated type."""
     if typing.get_origin(hint) is types.UnionType:
         if text.lower() == "none":
             return None
         (hint,) = [a for a in typing.get_args(hint) if a is not type(None)]
-    if typing.get_origin(hint) is Literal:
-        if text not in typing.get_args(hint):
-            raise UserError(f'{key} cannot be "{text}"{nearest(text, typing.get_args(hint))}')
-        return text
+    kind = typing.get_origin(hint) or hint
+    wanted = {int: "a whole number", float: "a number", bool: "true or false", tuple: "numbers separated by commas"}
     try:
-        if hint is bool:
+        if kind is bool:
             return {"true": True, "false": False}[text.lower()]
-        if typing.get_origin(hint) is tuple:
+        if kind is tuple:
             return tuple(int(part) for part in text.strip("[]()").split(",") if part.strip())
-        return hint(text)
+        return kind(text) if kind in (int, float) else text
     except (ValueError, KeyError):
-        kinds = {int: "a whole number", float: "a number", bool: "true or false"}
-        wanted = kinds.get(hint, "whole numbers separated by commas")
-        raise UserError(f'{key} must be {wanted}, got "{text}".') from None
+        raise UserError(f'{key} must be {wanted[kind]}, got "{text}".') from None

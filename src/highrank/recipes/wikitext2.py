@@ -1,4 +1,4 @@
-"""WikiText-2 recipes (tables 2 and 5 of the paper, its appendix B.1); see `penn.py` on where values come from."""
+"""WikiText-2 recipes (tables 2 and 5 of the paper, its appendix B.1); `penn.py` explains where the values come from."""
 
 from dataclasses import replace
 
@@ -22,8 +22,8 @@ WT2_MOS = Recipe(
         dropout_latent=0.29,
         weight_drop=0.5,
     ),
-    # differs from the released one-GPU command, which cuts the batch into three of 5 columns, for the memory of its
-    # day. The gradient is the same but for the dropout masks, of which each piece draws its own.
+    # differs from the released one-GPU command, which splits the batch into three of 5 columns to save memory. The
+    # gradient is the same except for the dropout masks, which each part of a split batch draws for itself.
     train=TrainSpec(lr=15.0, finetune_lr=20.0, batch_size=15, seed=1882, max_over_bptt=20, window_multiple=5),
     paper=(
         PaperResult(66.01, 63.33, "table 2"),
@@ -31,7 +31,7 @@ WT2_MOS = Recipe(
     ),
 )
 
-# Ours, as ptb-mos-plus.
+# Ours, like ptb-mos-plus.
 WT2_MOS_PLUS = replace(
     WT2_MOS,
     name="wt2-mos-plus",
@@ -68,7 +68,7 @@ WT2_SOFTMAX = Recipe(
     paper=(PaperResult(68.73, 65.40, "table 5"),),
 )
 
-# Sizes as for ptb-softmax-mos-hparams: the last layer has the embedding's 300 units, for tying.
+# Sizes as in ptb-softmax-mos-hparams: the last layer has the 300 units of the tied embedding.
 WT2_SOFTMAX_MOS_HPARAMS = replace(
     WT2_MOS,
     name="wt2-softmax-mos-hparams",
