@@ -16,7 +16,6 @@ import pytest
 import torch
 
 from helpers import PROCESS_TIMEOUT, as_process, fails, highrank, settings
-from highrank.data.corpus import cache_folder
 from highrank.runs import checkpoint as checkpoints
 
 
@@ -58,25 +57,6 @@ def test_dynamic_evaluation_changes_no_file_of_the_run(place, trained):
     assert "--lambda must be positive" in fails("evaluate", "run", "--dynamic", "--lambda", 0, cwd=place)
 
 
-def test_progress_off_a_terminal_is_a_line_now_and_then(capsys, monkeypatch):
-    from highrank.cli import options
-
-    now = [0.0]
-    monkeypatch.setattr(options.time, "perf_counter", lambda: now[0])
-    with options.watching() as watch:
-        tell = watch("counting")
-        for second in range(0, 101, 10):
-            now[0] = float(second)
-            tell(second, 100)
-        tell(0, 100)  # a second round
-        now[0] = 130.0
-        tell(20, 100)
-    assert capsys.readouterr().err.splitlines() == [
-        "counting: 30%, about 70 s left",
-        "counting: 60%, about 40 s left",
-        "counting: 90%, about 10 s left",
-        "counting: 20%, about 120 s left",
-    ]
 
 
 def test_report_of_ones_own_records(place, trained):
@@ -282,81 +262,14 @@ def test_characters(place):
     assert highrank("generate", "run", "--prompt", "the c", "--length", 5, cwd=place).stdout.startswith("the c")
 
 
-def test_recipes_and_data(place, toy_folder):
-    rows = {r["name"]: r for r in json.loads(highrank("recipes", "--json", cwd=place).stdout)}
-    assert rows["ptb-mos"]["model"]["n_components"] == 15
-    assert rows["wt2-mos"]["paper"][0]["test"] == 63.33
-    assert "ptb-softmax-mos-hparams" in rows
-    table = highrank("recipes", cwd=place).stdout
-    assert "model.dropout_hidden" in table
-    assert "58.08 / 55.97" in table
-    assert "LDC" in highrank("data", "list", cwd=place).stdout
-    assert json.loads(highrank("data", "list", "--json", cwd=place).stdout)[0]["tokens"]["train"] == 929_589
-    assert "vocabulary" in highrank("data", "verify", "pydoc", cwd=place).stdout
-    assert "tokens over" in highrank("data", "prepare", "pydoc", cwd=place).stdout
-    assert "highrank quickstart" in highrank("--help", cwd=place).stdout
-    assert re.match(r"highrank \d+\.\d+", highrank("--version", cwd=place).stdout)
 
 
-def test_what_is_kept_for_later_can_be_seen_and_removed(place, trained):
-    def kept():
-        return json.loads(highrank("data", "kept", "--json", cwd=place).stdout)
-
-    cache = cache_folder()
-    kept_before = {Path(one["folder"]).name: one["files"] for one in kept()}
-    assert kept_before == {"ids": 2, "dynamic": 0, "readings": 0}  # of the run's text
-    highrank("evaluate", "run", "--dynamic", "--split", "valid", cwd=place)
-    shutil.copytree(trained, place / "twin")
-    highrank("compare", "run", "twin", "--split", "valid", cwd=place)  # one model, read once
-    mine = [cache / "data" / "toy" / "train.txt", cache / "readings" / "notes.md"]
-    for file in mine:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("mine")
-    (cache / "dynamic" / ".ab.safetensors.12.tmp").write_text("of a kill")
-    found = {Path(one["folder"]).name: one for one in kept()}
-    assert {name: one["files"] for name, one in found.items()} == {"ids": 2, "dynamic": 2, "readings": 1}
-    assert found["dynamic"]["bytes"] == sum(file.stat().st_size for file in (cache / "dynamic").iterdir())
-    said = highrank("data", "kept", cwd=place).stdout
-    assert "gradient statistics" in said
-    assert "'highrank data kept --clear' removes it" in said
-    assert "Removed: " in highrank("data", "kept", "--clear", cwd=place).stdout
-    assert sorted(path for path in cache.rglob("*") if path.is_file()) == sorted(mine)
-    assert not (cache / "ids").exists()
 
 
-def test_recipes_by_name(place):
-    named = highrank("recipes", "wt2-mos", "ptb-mos", "wt2-mos", "--json", cwd=place).stdout
-    assert [row["name"] for row in json.loads(named)] == ["wt2-mos", "ptb-mos"]
-    one = highrank("recipes", "ptb-mos", cwd=place).stdout
-    assert one.count("│ model.n_components ") == 1
-    assert "highrank train ptb-mos" in one
-    assert "58.08 / 55.97" in one
-    assert "ptb-softmax" not in one
-    for more in ([], ["--json"]):
-        sentence = fails("recipes", "ptb-mos", "ptb-moz", *more, cwd=place)
-        assert sentence == 'highrank: there is no recipe called "ptb-moz"; did you mean "ptb-mos"?'
 
 
-@pytest.mark.parametrize("width", [60, 80, 120])
-def test_recipes_fit_the_screen_whole(place, monkeypatch, width):
-    from highrank.cli.console import out
-    from highrank.recipes import RECIPES
-
-    monkeypatch.setattr(out, "width", width)
-    lines = highrank("recipes", cwd=place).stdout.splitlines()
-    tables = [line for line in lines if line[:1] in "┏┃┡│├└"]
-    assert max(map(len, tables)) <= width
-    heads = [cell for line in lines if line.startswith("┃") for cell in line.strip("┃").split("┃")]
-    assert [head.strip() for head in heads if head.strip()] == list(RECIPES)  # whole, and every one of them once
-    assert "…" not in "".join(tables)
-    for value in ("1150,1150,400", "two-tailed", "68.73 / 65.40", "train.finetune_max_epochs"):
-        assert any(value in line for line in tables)
 
 
-def test_real_copies_verify(place, corpora):
-    for name in ("penn", "wikitext-2"):
-        done = highrank("data", "verify", name, "--data-dir", corpora, cwd=place)
-        assert done.stdout.count("checksum right") == 3
 
 
 # --- exact resume ---------------------------------------------------------------------------------------------------
@@ -509,8 +422,6 @@ def test_resume_takes_the_same_settings_again(place):
         (["train", "pydoc-mos", "--set", "train.seed=99999999999999999999"], "train.seed must be below"),
         (["train", "pydoc-mos", "--set", "train.finetune_lr=0"], "train.finetune_lr must be positive"),
         (["train", "pydoc-mos", "--out", "toy"], "toy is not empty"),
-        (["data", "verify", "pen"], 'did you mean "penn"?'),
-        (["data", "verify", "penn", "--data-dir", "toy"], "train.txt of penn has"),
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else "",
 )
@@ -653,20 +564,8 @@ def test_runs_shows_a_damaged_run_and_goes_on(place, trained):
     assert "There are no runs" in highrank("runs", "toy", cwd=place).stdout
 
 
-def test_import_is_light():
-    """`import highrank` loads none of the heavy packages, the command line its own; others where they are used."""
-    heavy = ("torch", "numpy", "scipy", "matplotlib", "triton", "rich.progress")
-    for module, without in (("highrank.__main__", ("typing", "typer", "rich", *heavy)), ("highrank.cli", heavy)):
-        code = (
-            f"import sys; before = {{*sys.modules}}; import {module}; print({{*sys.modules}} - before & {{*{without}}})"
-        )
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        assert done.stdout.strip() == "set()"
-    subprocess.run([sys.executable, "-c", "import highrank; highrank.MoSHead"], check=True)
 
 
-def test_mistakes_show_no_traceback_in_a_real_process(place):
-    assert "did you mean" in fails("train", "ptb-moss", cwd=place, run=as_process)
 
 
 def test_options_of_another_way_are_named_and_refused(place, trained):
@@ -681,14 +580,6 @@ def test_options_of_another_way_are_named_and_refused(place, trained):
     assert "leaves columns of fewer than 20" in fails("evaluate", "run", "--batch-size", 100_000, cwd=place)
 
 
-def test_output_folders_are_tried_before_the_work(tmp_path):
-    (tmp_path / "file").write_text("x")
-    (tmp_path / "results").mkdir()
-    for command in ("quickstart", "theory", "report", "bench mos-nll", "bench lstm", "bench step", "bench all"):
-        told = fails(*command.split(), "--out", "file", cwd=tmp_path)
-        assert told == "highrank: file is a file: choose a folder with --out."
-    assert not highrank("train", "pydoc-mos", "--out", "file", cwd=tmp_path, check=2).stdout  # no headline
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "results"]
 
 
 def test_names_of_runs_are_whole_on_a_narrow_screen(place, trained, monkeypatch):

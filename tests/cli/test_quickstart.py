@@ -1,67 +1,52 @@
-"""The quickstart at toy length: both parts, the tables, the report, the figure and the runs."""
+"""The quickstart at toy length: both parts, the report, the figure and the runs."""
 
 import dataclasses
 import json
 
 import pytest
+import torch
 
-from helpers import highrank
-from highrank.cli import quickstart as package
-from highrank.cli.quickstart import known, spoken
-from highrank.data.corpus import load_corpus
-from highrank.plotting import pyplot
-from highrank.report.figures.quickstart import _plain
+from helpers import fails, highrank
+from highrank.cli import quickstart
+from highrank.data import corpus as corpora
+from highrank.data.synthetic import gaussian_language
 
 
 @pytest.fixture
 def short(monkeypatch):
-    corpus = load_corpus("pydoc")
+    corpus = corpora.load_corpus("pydoc")
     splits = {split: ids[: 3000 if split == "train" else 700] for split, ids in corpus.splits.items()}
-    monkeypatch.setattr(package, "load_corpus", lambda name: dataclasses.replace(corpus, splits=splits))
-    monkeypatch.setattr(known, "STEPS", 150)
-    monkeypatch.setattr(spoken, "EPOCHS", 1)
+    monkeypatch.setattr(corpora, "load_corpus", lambda name: dataclasses.replace(corpus, splits=splits))
+    monkeypatch.setattr(quickstart, "STEPS", 150)
+    monkeypatch.setattr(quickstart, "EPOCHS", 1)
 
 
-def test_quickstart(short, tmp_path):
-    done = highrank("quickstart", "--out", "q", cwd=tmp_path)
-    assert "A language we know" in done.stdout
-    assert "What to try next" in done.stdout
-    report = json.loads((tmp_path / "q" / "report.json").read_text())
-    fits = {fit["name"].split(",")[0]: fit for fit in report["known"]["fits"][:3]}
-    assert fits["Softmax"]["rank"] == known.EMBED_DIM + 2
-    assert fits["MoC-8"]["rank"] == known.EMBED_DIM + 2
-    assert fits["MoS-8"]["rank"] == known.N_WORDS
-    assert fits["MoC-8"]["parameters"] == fits["MoS-8"]["parameters"]
-    assert fits["MoS-8"]["kl"] < fits["Softmax"]["kl"]
-    for run in report["spoken"]["runs"]:
-        assert run["rank"] <= (run["rank_bound"] or min(run["matrix"]))
-        assert (tmp_path / run["folder"] / "model.safetensors").exists()
-    assert report["spoken"]["runs"][2]["rank"] > 2 * report["spoken"]["runs"][0]["rank_bound"]
-    assert (tmp_path / "q" / "figure.png").read_bytes()[:4] == b"\x89PNG"
-    highrank("quickstart", "--out", "q", cwd=tmp_path)  # again, over the first
-
-    mos = "q/runs/pydoc-mos"
-    (tmp_path / mos / "run.json").unlink()  # not a quickstart's any more
-    done = highrank("quickstart", "--out", "q", cwd=tmp_path, check=2)
-    assert f"{mos} holds something that quickstart did not make" in done.stderr
-    assert (tmp_path / mos / "model.safetensors").exists()
+def test_quickstart_shows_the_bottleneck(short, tmp_path):
+    highrank("quickstart", cwd=tmp_path)
+    report = json.loads((tmp_path / "quickstart" / "report.json").read_text())
+    softmax, moc, mos, _ = report["finite_language"]["fits"]
+    assert softmax["rank"] == moc["rank"] == quickstart.EMBED_DIM + 2
+    assert mos["rank"] == quickstart.WORDS
+    assert moc["parameters"] == mos["parameters"]
+    assert mos["kl"] < softmax["kl"]
+    models = report["pydoc"]["models"]
+    for model in models:
+        assert model["rank"] <= (model["rank_bound"] or min(model["matrix"]))
+        assert (tmp_path / model["folder"] / "model.safetensors").exists()
+    assert models[2]["rank"] > 2 * models[0]["rank_bound"]
+    assert (tmp_path / "quickstart" / "figure.png").read_bytes()[:4] == b"\x89PNG"
 
 
-def test_the_fit_depends_on_the_seed_only(short):
-    (_, first), (_, again), (_, other) = (known.fit_known_language(seed, lambda *_: None) for seed in (3, 3, 4))
-    assert [fit.kl for fit in first] == [fit.kl for fit in again]
-    assert [fit.kl for fit in first] != [fit.kl for fit in other]
+def test_existing_output_is_never_overwritten(short, tmp_path):
+    (tmp_path / "quickstart" / "runs" / "pydoc-mos").mkdir(parents=True)
+    (tmp_path / "quickstart" / "runs" / "pydoc-mos" / "notes.md").write_text("mine")
+    assert "pydoc-mos" in fails("quickstart", "--out", "quickstart", cwd=tmp_path)
+    highrank("quickstart", cwd=tmp_path)
+    assert (tmp_path / "quickstart-2" / "report.json").exists()
+    assert sorted(path.name for path in (tmp_path / "quickstart").iterdir()) == ["runs"]
 
 
-def test_perplexities_are_plain_numbers():
-    plot, axis = pyplot().subplots()
-    axis.plot([205.0, 91.0, 82.0])
-    axis.set_yscale("log")
-    _plain(axis.yaxis)
-    plot.canvas.draw()
-    low, high = axis.get_ylim()
-    labels = [
-        text.get_text() for y, text in zip(axis.get_yticks(), axis.get_yticklabels(), strict=True) if low < y < high
-    ]
-    assert labels == ["80", "100", "150", "200"]
-    pyplot().close(plot)
+def test_the_fits_depend_on_the_seed_only(short):
+    language = gaussian_language(quickstart.CONTEXTS, quickstart.WORDS, 1.5, torch.Generator().manual_seed(1))
+    first, again, other = ([fit.kl for fit in quickstart._fit_heads(language, s, lambda *_: None)] for s in (3, 3, 4))
+    assert first == again != other

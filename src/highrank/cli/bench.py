@@ -11,9 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from highrank.cli.console import out, print_json, print_written
-from highrank.cli.help import Verbs
-from highrank.cli.options import AsJson, Device, find_device, print_fitting
+from highrank.cli.console import out, print_in_parts, print_json, print_written
+from highrank.cli.options import AsJson, Device, find_device
 from highrank.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
     from highrank.bench.record import Record, Row
 
-app = Verbs(
+app = typer.Typer(
     help="Time the loss, the LSTM and training steps here, beside their peers: a table, a CSV and a plot.",
     short_help="What the loss, the LSTM and steps cost here.",
     no_args_is_help=True,
@@ -240,7 +239,9 @@ def _finish(
         print_json(record.rows)
     else:
         made = table(record.rows)
-        print_fitting(made, left=sum(column.justify == "left" and column.header != "note" for column in made.columns))
+        print_in_parts(
+            made, repeat=sum(column.justify == "left" and column.header != "note" for column in made.columns)
+        )
     print_written(*files, as_json=as_json)
     if not measured:
         raise UserError(f"nothing could be measured: {record.rows[0]['status']}.")

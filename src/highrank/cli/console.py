@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.table import Column, Table
 
 from highrank.progress import OnStage
 
@@ -43,43 +44,89 @@ def print_written(*files: Path | tuple[Path, str], as_json: bool = False) -> Non
     (note if as_json else say)(text)
 
 
+def print_table(table: Table) -> None:
+    """Print a table whose cells, where too wide for the screen, continue on the next line (rich would cut them)."""
+    for column in table.columns:
+        column.overflow = "fold"
+    out.print(table)
+
+
+def print_in_parts(table: Table, repeat: int) -> None:
+    """Print a table that, where too wide for the screen, continues below itself, repeating its first columns.
+
+    Columns in which every cell is empty or "-" are left out.
+    """
+    first = table.columns[:repeat]
+    rest = [column for column in table.columns[repeat:] if {*column.cells} - {"", "-"}]
+    title = table.title
+    while rest:
+        count = len(rest)
+        while count > 1 and _natural_width(_part(table, [*first, *rest[:count]])) > out.width:
+            count -= 1
+        part = _part(table, [*first, *rest[:count]])
+        part.title = title
+        print_table(part)
+        title = None
+        rest = rest[count:]
+
+
+def _part(table: Table, columns: list[Column]) -> Table:
+    """Return a table that consists of some columns of `table`."""
+    part = Table(title_justify="left")
+    for column in columns:
+        part.add_column(column.header, justify=column.justify, no_wrap=column.no_wrap)
+    for row, *cells in zip(table.rows, *(column.cells for column in columns), strict=True):
+        part.add_row(*cells, end_section=row.end_section)
+    return part
+
+
+def _natural_width(table: Table) -> int:
+    """Return the width of a table on a screen without edges."""
+    return out.measure(table, options=out.options.update_width(10_000)).maximum
+
+
 @contextlib.contextmanager
 def progress() -> Iterator[OnStage]:
     """Show the progress of the block's stages: bars with the time left on a terminal, a line now and then elsewhere."""
     if not err.is_terminal:
-        yield _lines()
+        yield _line_printer()
         return
     from rich.markup import escape
-    from rich.progress import Progress, TaskID, TimeElapsedColumn
+    from rich.progress import Progress, TimeElapsedColumn
 
     with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), console=err, transient=True) as bars:
-        tasks: dict[str, TaskID] = {}
+        current = ""
 
         def on_stage(stage: str, done: int, total: int | None) -> None:
-            if stage not in tasks:
-                for earlier in tasks.values():
-                    bars.update(earlier, visible=False)
-                tasks[stage] = bars.add_task(escape(stage), total=None)
-            bars.update(tasks[stage], completed=done, total=total)
+            nonlocal current
+            if stage != current:  # one bar at a time, each with its own clock
+                current = stage
+                for task in bars.task_ids:
+                    bars.remove_task(task)
+                bars.add_task(escape(stage), total=total)
+            bars.update(bars.task_ids[0], completed=done, total=total)
 
         yield on_stage
 
 
-def _lines() -> OnStage:
-    began: dict[str, float] = {}
-    printed: dict[str, float] = {}
+def _line_printer() -> OnStage:
+    """Return a callback that prints a line every `LINE_EVERY_SECONDS`, and stages of unknown length once."""
+    current = ""
+    started = 0.0
+    printed = 0.0
 
     def on_stage(stage: str, done: int, total: int | None) -> None:
+        nonlocal current, started, printed
         now = time.perf_counter()
-        if total is None:
-            note(stage)
-            return
-        start = began.setdefault(stage, now)
-        if 0 < done < total and now - printed.setdefault(stage, now) >= LINE_EVERY_SECONDS:
-            printed[stage] = now
-            note(f"{stage}: {done / total:.0%}, about {(now - start) * (total - done) / done:,.0f} s left")
-        if done == total:
-            began.pop(stage)  # a search repeats the stage for its next point
+        if stage != current or done == 0:  # a search repeats the same stage for each of its points
+            if total is None:
+                note(stage)
+            current = stage
+            started = now
+            printed = now
+        elif total and done < total and now - printed >= LINE_EVERY_SECONDS:
+            printed = now
+            note(f"{stage}: {done / total:.0%}, about {(now - started) * (total - done) / done:,.0f} s left")
 
     return on_stage
 

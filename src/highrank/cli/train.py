@@ -13,7 +13,16 @@ from rich.table import Table
 from rich.text import Text
 
 from highrank.cli.console import out, print_json, print_written, say
-from highrank.cli.options import AsJson, DataDir, Device, RunFolder, find_device, parse_bytes, parse_seconds, plain
+from highrank.cli.options import (
+    AsJson,
+    DataDir,
+    Device,
+    RunFolder,
+    find_device,
+    format_setting,
+    parse_bytes,
+    parse_seconds,
+)
 from highrank.errors import UserError
 
 if TYPE_CHECKING:
@@ -155,8 +164,8 @@ def _check_same_recipe(stored: dict[str, Any], chosen: dict[str, Any], folder: P
     for key, value in old.items():
         if new[key] != value:
             raise UserError(
-                f"{folder} was started with {key} = {plain(value)}, not {plain(new[key])}: resume it without changing "
-                "the recipe, or start a new run."
+                f"{folder} was started with {key} = {format_setting(value)}, not {format_setting(new[key])}: resume it "
+                "without changing the recipe, or start a new run."
             )
 
 

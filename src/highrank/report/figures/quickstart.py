@@ -1,60 +1,69 @@
-"""The quickstart's picture: how each model learned, and the singular values of what it can say."""
+"""The figure of the quickstart: learning curves and singular values of each model."""
 
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
-from highrank.analysis.finite_language.laboratory import Fit
-from highrank.cli.quickstart.spoken import Trained
-from highrank.plotting import pyplot, save_figure
-from highrank.report.figures.finite_language import STYLES
+from highrank.plotting import BLACK, GREY, HEADS, pyplot
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
-def draw(path: Path, fits: list[Fit], truth: list[float], trained: list[Trained]) -> None:
+class Model(Protocol):
+    """The attributes of a fitted or trained model that the figure shows."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def curve(self) -> list[tuple[int, float]]: ...
+    @property
+    def singular_values(self) -> list[float]: ...
+
+
+def quickstart_figure(fits: Sequence[Model], truth: list[float], trained: Sequence[Model]) -> "Figure":
+    """Draw the fits to the finite language above, the trained models below; `truth` is the spectrum of the language."""
     figure, axes = pyplot().subplots(2, 2, figsize=(11, 8), layout="constrained")
-    (known_curve, known_spectrum), (spoken_curve, spoken_spectrum) = axes
+    (fit_curves, fit_spectra), (train_curves, train_spectra) = axes
     for fit in fits:
-        style = _style(fit.name)
-        known_curve.plot(*zip(*fit.curve, strict=True), label=fit.name, **style)
-        _spectrum(known_spectrum, fit.singular_values, fit.name, style)
-    _spectrum(known_spectrum, truth, "the truth A", {"color": "black", "linestyle": "-", "linewidth": 0.8})
-    known_curve.set(
-        yscale="log", xlabel="step", ylabel="KL to the truth (nats)", title="A language we know: fitting it"
-    )
-    known_spectrum.set(title="A language we know: singular values of log P")
+        fit_curves.plot(*zip(*fit.curve, strict=True), label=fit.name, **_style(fit.name))
+        _plot_spectrum(fit_spectra, fit.singular_values, label=fit.name, **_style(fit.name))
+    _plot_spectrum(fit_spectra, truth, label="A = log P*", color=BLACK, linewidth=0.8)
+    for model in trained:
+        style = _style(model.name)
+        train_curves.plot(*zip(*model.curve, strict=True), label=model.name, marker="o", markersize=4, **style)
+        _plot_spectrum(train_spectra, model.singular_values, label=model.name, **style)
 
-    for run in trained:
-        style = _style(run.name)
-        spoken_curve.plot(*zip(*run.curve, strict=True), label=run.name, marker="o", markersize=4, **style)
-        _spectrum(spoken_spectrum, run.singular_values, run.name, style)
-    spoken_curve.set(
-        xlabel="epoch", ylabel="validation perplexity", yscale="log", title="A language we speak: learning it"
-    )
-    _plain(spoken_curve.yaxis)
-    spoken_curve.xaxis.get_major_locator().set_params(integer=True)
-    spoken_spectrum.set(title="A language we speak: singular values of log P")
+    fit_curves.set(yscale="log", xlabel="step", ylabel="KL to P* (nats)", title="Finite language: fitting it")
+    fit_spectra.set(title="Finite language: singular values of log P")
+    train_curves.set(yscale="log", xlabel="epoch", ylabel="validation perplexity", title="Real text: training")
+    train_spectra.set(title="Real text: singular values of log P")
+    _label_with_plain_numbers(train_curves.yaxis)
+    train_curves.xaxis.get_major_locator().set_params(integer=True)
     for axis in axes.flat:
         axis.grid(alpha=0.3)
         axis.legend()
-    known_curve.legend(loc="center right", bbox_to_anchor=(1.0, 0.42))  # between MoS's curve and the control's
+    fit_curves.legend(loc="center right", bbox_to_anchor=(1.0, 0.42))  # between the curves of MoS and of the control
     figure.align_ylabels(axes[:, 0])
-    save_figure(figure, [path])
+    return figure
 
 
-def _plain(axis: Any) -> None:
-    """100, 150, 200 ... on a log scale of less than a decade, instead of powers of ten."""
+def _plot_spectrum(axis: Any, values: list[float], **style: Any) -> None:
+    axis.plot(range(1, len(values) + 1), [value / values[0] for value in values], **style)
+    axis.set(yscale="log", xlabel="index", ylabel="singular value / largest")
+
+
+def _style(name: str) -> dict[str, str]:
+    """Return the line style of a model, by the head in its name."""
+    if "control" in name:
+        return {"color": GREY, "linestyle": ":"}
+    head = next(head for head in HEADS if head in name.lower())
+    return {"color": HEADS[head], "linestyle": "--" if head == "moc" else "-"}  # MoC often covers Softmax
+
+
+def _label_with_plain_numbers(axis: Any) -> None:
+    """Label a logarithmic axis of less than a decade with 100, 150, 200 ... instead of powers of ten."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     axis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 4, 5, 6, 8)))
     axis.set_major_formatter("{x:,.0f}")
     axis.set_minor_formatter(NullFormatter())
-
-
-def _spectrum(axis: Any, values: list[float], label: str, style: dict[str, Any]) -> None:
-    axis.plot(range(1, len(values) + 1), [v / values[0] for v in values], label=label, **style)
-    axis.set(yscale="log", xlabel="index", ylabel="singular value / largest")
-
-
-def _style(name: str) -> dict[str, Any]:
-    lowered = name.lower()
-    kind = next(k for k in ("control", "softmax", "moc", "mos") if k in lowered)
-    return STYLES[kind]

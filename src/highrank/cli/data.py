@@ -1,0 +1,99 @@
+"""`highrank data`: list, check and prepare corpora, and manage the cache."""
+
+import contextlib
+import dataclasses
+import hashlib
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from highrank.cli.console import out, print_json, print_written, say
+from highrank.cli.options import AsJson, DataDir
+from highrank.errors import UserError
+
+app = typer.Typer(help="List, check and prepare corpora, and manage the cache.", no_args_is_help=True)
+CorpusName = Annotated[str, typer.Argument(metavar="CORPUS", help="penn, wikitext-2 or pydoc.")]
+
+
+@app.command("list")
+def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
+    """List the corpora: contents, licence, source, and your copy."""
+    from highrank.data.catalog import CORPORA
+    from highrank.data.corpus import find_folder
+
+    rows = []
+    for info in CORPORA.values():
+        folder = None
+        if not info.embedded:
+            with contextlib.suppress(UserError):
+                folder = str(find_folder(info.name, data_dir))
+        rows.append({**dataclasses.asdict(info), "folder": folder})
+    if as_json:
+        print_json(rows)
+        return
+    for row in rows:
+        out.print(Text(row["name"], style="bold").append(f"  {row['title']}", style="not bold"), soft_wrap=True)
+        if row["tokens"]:
+            counts = ", ".join(f"{split} {count:,}" for split, count in row["tokens"].items())
+            say(f"  tokens     {counts}; vocabulary {row['vocabulary']:,}")
+        say(f"  licence    {row['licence']}")
+        say(f"  get it     {row['source']}")
+        say(f"  your copy  {'included in Python' if row['embedded'] else row['folder'] or 'not found'}\n")
+
+
+@app.command()
+def verify(name: CorpusName, data_dir: DataDir = None) -> None:
+    """Check the counts and checksums of your copy of a corpus."""
+    from highrank.data.corpus import corpus_info, find_folder, load_corpus
+
+    info = corpus_info(name)
+    corpus = load_corpus(name, data_dir)  # an error if the counts are wrong
+    counts = ", ".join(f"{split} {len(ids):,}" for split, ids in corpus.splits.items())
+    say(f"{name}: {counts} tokens, vocabulary {corpus.vocab_size:,}{' as expected' if info.tokens else ''}.")
+    for split, expected in (info.sha256 or {}).items():
+        text = (find_folder(name, data_dir) / f"{split}.txt").read_bytes()
+        correct = hashlib.sha256(text).hexdigest() == expected
+        say(f"  {split}.txt: {'checksum correct' if correct else 'counts correct, but line ends or spacing differ'}")
+
+
+@app.command()
+def prepare(name: CorpusName, data_dir: DataDir = None) -> None:
+    """Tokenise a corpus and cache the ids for later commands."""
+    from highrank.data.corpus import cache_file, corpus_info, load_corpus
+
+    info = corpus_info(name)
+    corpus = load_corpus(name, data_dir)
+    say(f"{name}: {sum(map(len, corpus.splits.values())):,} tokens, vocabulary {corpus.vocab_size:,}.")
+    file = cache_file(corpus.fingerprint)
+    if info.embedded:
+        say("Not cached: it is made from Python's own text whenever it is needed.")
+    elif file.exists():
+        print_written(file)
+    else:
+        say(f"Not cached: {file.parent} is not writable.")
+
+
+@app.command()
+def cache(
+    clear: Annotated[bool, typer.Option("--clear", help="Delete the cached files. Corpora are kept.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show how much is cached for later commands, or delete it.
+
+    Everything in the cache can be computed again: tokenised text in seconds, gradient statistics in minutes.
+    """
+    from highrank.runs.cache import clear as clear_cache
+    from highrank.runs.cache import kept as cache_usage
+
+    usage = cache_usage()
+    if clear:
+        clear_cache()
+    if as_json:
+        print_json([{**dataclasses.asdict(kind), "folder": str(kind.folder), "cleared": clear} for kind in usage])
+        return
+    say(str(usage[0].folder.parent))
+    for kind in usage:
+        say(f"  {kind.folder.name:9} {kind.files:5,} files {kind.bytes / 1e6:9,.1f} MB   {kind.about}")
+    total = f"{sum(kind.bytes for kind in usage) / 1e6:,.1f} MB"
+    say(f"Deleted {total}." if clear else f"{total} in total; 'highrank data cache --clear' deletes it.")

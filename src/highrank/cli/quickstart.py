@@ -1,0 +1,279 @@
+"""`highrank quickstart`: the paper's argument on data that needs no download, in a few minutes on a CPU.
+
+Part 1 fits each head to a finite language whose log-probability matrix A has full rank. Every context has a free
+vector, so only the head limits a model. No softmax (section 2.1) and no MoC (section 2.5) with D < rank(A) - 1 can fit
+such a language; a softmax with D >= rank(A) can, and is the control. `highrank theory` goes further.
+
+Part 2 trains three small AWD-LSTMs on Python's own reference text, one per head, with equal parameter budgets.
+"""
+
+import itertools
+import math
+import time
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from highrank.cli.console import print_table, print_written, progress, say
+
+if TYPE_CHECKING:
+    from highrank.analysis.finite_language.laboratory import Fit
+    from highrank.data.corpus import Corpus
+    from highrank.data.synthetic import FiniteLanguage
+    from highrank.heads import MoCHead, MoSHead, SoftmaxHead
+    from highrank.progress import OnProgress, OnStage
+
+    Head = SoftmaxHead | MoCHead | MoSHead
+
+CONTEXTS, WORDS, SCALE = 256, 64, 1.5  # of the finite language; SCALE is the standard deviation of its logits
+EMBED_DIM, N_COMPONENTS, IN_FEATURES = 8, 8, 32  # of the heads; IN_FEATURES is the size of a mixture's g
+STEPS, LR = 900, 0.02
+RECIPE_NAMES = ("pydoc-softmax", "pydoc-moc", "pydoc-mos")
+EPOCHS = 6
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A model of part 2, as report.json stores it."""
+
+    name: str
+    folder: str
+    parameters: int
+    embed_dim: int
+    valid_ppl: float
+    test_ppl: float
+    rank: int
+    rank_bound: int | None  # None: no bound below the size of the matrix
+    matrix: tuple[int, int]  # rows and columns of the log-probability matrix
+    curve: list[tuple[int, float]]  # epoch, validation perplexity
+    singular_values: list[float]
+    seconds: float
+
+
+def quickstart(
+    output: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FOLDER", help="Output folder. Default: quickstart, numbered if taken."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, metavar="N", help="Seed of all random numbers.")] = 1,
+) -> None:
+    """See the bottleneck broken, on a finite language and on a real text. Needs no download and minutes on a CPU."""
+    import torch
+
+    from highrank.data.corpus import load_corpus
+    from highrank.data.synthetic import gaussian_language
+    from highrank.files import new_folder, output_folder, write_json
+    from highrank.plotting import save_figure
+    from highrank.report.figures.quickstart import quickstart_figure
+    from highrank.runs.provenance import provenance
+
+    started = time.perf_counter()
+    folder = output or _unused(Path("quickstart"))
+    output_folder(folder)
+    for name in RECIPE_NAMES:
+        new_folder(folder / "runs" / name)
+
+    language = gaussian_language(CONTEXTS, WORDS, SCALE, torch.Generator().manual_seed(seed))
+    say("1. A finite language of full rank", style="bold")
+    say(
+        f"   {CONTEXTS} contexts, {WORDS} words, random log-probabilities: the matrix A = log P* has rank {WORDS}.\n"
+        "   A softmax over D-dimensional embeddings reaches rank D + 2 at most. Fitting each head to P*:\n"
+    )
+    with progress() as on_stage:
+        fits = _fit_heads(language, seed, on_stage)
+    _show_fits(language, fits)
+
+    corpus = load_corpus("pydoc")
+    say("2. A real text: Python's reference documentation", style="bold")
+    say(
+        f"   {len(corpus.splits['train']):,} training tokens, {corpus.vocab_size:,} words. Three small AWD-LSTMs with "
+        f"equal parameter budgets, {EPOCHS} epochs each:\n"
+    )
+    models = [_train(name, corpus, folder / "runs" / name, seed) for name in RECIPE_NAMES]
+    _show_models(models)
+
+    report = {
+        "seed": seed,
+        "seconds": time.perf_counter() - started,
+        "provenance": provenance(torch.device("cpu")),
+        "finite_language": {
+            "contexts": CONTEXTS,
+            "words": WORDS,
+            "entropy": language.entropy,
+            "fits": [asdict(fit) for fit in fits],
+        },
+        "pydoc": {
+            "corpus_fingerprint": corpus.fingerprint,
+            "vocabulary": corpus.vocab_size,
+            "tokens": {split: len(ids) for split, ids in corpus.splits.items()},
+            "models": [asdict(model) for model in models],
+        },
+    }
+    write_json(folder / "report.json", report)
+    truth = torch.linalg.svdvals(language.log_p).tolist()
+    save_figure(quickstart_figure(fits, truth, models), [folder / "figure.png"])
+    say(f"Finished in {report['seconds']:.0f} s.")
+    print_written(
+        (folder / "figure.png", "training curves and singular values"),
+        (folder / "report.json", "every number above"),
+        (folder / "runs", "the trained models"),
+    )
+    _suggest_commands(models)
+
+
+def _unused(folder: Path) -> Path:
+    """Return `folder`, with a number appended if it exists."""
+    if not folder.exists():
+        return folder
+    numbered = (folder.with_name(f"{folder.name}-{i}") for i in itertools.count(2))
+    return next(path for path in numbered if not path.exists())
+
+
+def _fit_heads(language: "FiniteLanguage", seed: int, on_stage: "OnStage") -> "list[Fit]":
+    """Fit each head, and a softmax with D = M as the control, to the language."""
+    import torch
+
+    from highrank.heads import MoCHead, MoSHead, SoftmaxHead
+
+    torch.manual_seed(seed)
+    d = EMBED_DIM
+    heads: list[tuple[str, int, Head, int | None]] = [  # name, size of g, head, bound of the rank
+        (f"Softmax, D={d}", d, SoftmaxHead(d, WORDS), d + 2),
+        (f"MoC-{N_COMPONENTS}, D={d}", IN_FEATURES, MoCHead(IN_FEATURES, d, WORDS, N_COMPONENTS), d + 2),
+        (f"MoS-{N_COMPONENTS}, D={d}", IN_FEATURES, MoSHead(IN_FEATURES, d, WORDS, N_COMPONENTS), None),
+        (f"Softmax, D={WORDS} (control)", WORDS, SoftmaxHead(WORDS, WORDS), None),
+    ]
+    return [
+        _fit(name, in_features, head, rank_bound, language, partial(on_stage, f"fitting {name}"))
+        for name, in_features, head, rank_bound in heads
+    ]
+
+
+def _fit(
+    name: str,
+    in_features: int,
+    head: "Head",
+    rank_bound: int | None,
+    language: "FiniteLanguage",
+    on_progress: "OnProgress",
+) -> "Fit":
+    """Fit a head and one free vector g per context to the language."""
+    import torch
+
+    from highrank.analysis.finite_language.laboratory import fit_adam, measure
+
+    g = torch.randn(CONTEXTS, in_features).requires_grad_()
+    parameters = [g, *head.parameters()]
+    curve = fit_adam(lambda: head.log_prob(g), parameters, language, STEPS, LR, lambda step: on_progress(step, STEPS))
+    with torch.no_grad():  # in float64, because float32 round-off alone looks like full rank
+        log_q = head.double().log_prob(g.double())
+    return measure(
+        language,
+        log_q,
+        name=name,
+        embed_dim=WORDS if in_features == WORDS else EMBED_DIM,
+        parameters=sum(x.numel() for x in parameters),
+        rank_bound=rank_bound,
+        curve=[*curve, (STEPS, language.kl(log_q))],
+    )
+
+
+def _show_fits(language: "FiniteLanguage", fits: "list[Fit]") -> None:
+    table = Table("head", "parameters", "KL to P*", "perplexity / floor", "rank of log P", "bound")
+    for fit in fits:
+        bound = f"D + 2 = {fit.rank_bound}" if fit.rank_bound else f"none below {WORDS}"
+        ratio = f"{math.exp(fit.kl):.4f}"
+        table.add_row(fit.name, f"{fit.parameters:,}", f"{fit.kl:.4f}", ratio, str(fit.rank), bound)
+    print_table(table)
+    softmax, moc, mos, control = fits
+    low = max(softmax.rank, moc.rank)
+    distance = "closer to" if mos.kl < min(softmax.kl, moc.kl) else "no closer to"
+    verdict = "fits, as the theory predicts" if control.kl < 0.1 * softmax.kl else "does not fit within these steps"
+    say(
+        f"   The floor, exp(entropy of P*), is a perplexity of {math.exp(language.entropy):.3f}. With D = {EMBED_DIM}, "
+        f"Softmax and MoC end at rank {low};\n   MoS reaches rank {mos.rank} and comes {distance} P* than both. "
+        "MoC has as many parameters as MoS, so their number is not\n   the reason. "
+        f"The control with D = {WORDS} {verdict}.\n"
+    )
+
+
+def _train(name: str, corpus: "Corpus", folder: Path, seed: int) -> TrainedModel:
+    """Train a recipe for a few epochs and measure the rank of the model's log-probabilities on valid and test."""
+    import torch
+
+    from highrank.analysis import analyze, carrying_state
+    from highrank.cli.console import out
+    from highrank.cli.training_progress import watch
+    from highrank.recipes import RECIPES
+    from highrank.runs.folder import Run, load
+    from highrank.runs.record import summarize
+    from highrank.training.loop import train
+
+    say(f"   {name}", style="bold")
+    recipe = RECIPES[name]
+    recipe = replace(recipe, train=replace(recipe.train, seed=seed))
+    run = Run(folder)
+    device = torch.device("cpu")
+    with watch(out, EPOCHS, None) as listener:
+        outcome = train(recipe, corpus, run, device, max_epochs=EPOCHS, listener=listener, made_by="quickstart")
+    summary = summarize(run, corpus, device, outcome)
+    ids = torch.cat([corpus.splits["valid"], corpus.splits["test"]])
+    spectrum = analyze(carrying_state(load(folder).model.double()), ids, contexts=0, window=500)
+    return TrainedModel(
+        name=name,
+        folder=str(folder),
+        parameters=summary["parameters"],
+        embed_dim=recipe.model.embed_dim,
+        valid_ppl=summary["valid_ppl"],
+        test_ppl=summary["test_ppl"],
+        rank=spectrum.rank,
+        rank_bound=None if recipe.model.head == "mos" else recipe.model.embed_dim + 2,
+        matrix=(spectrum.tokens, spectrum.vocabulary),
+        curve=[(epoch["epoch"], epoch["valid_ppl"]) for epoch in run.epochs()],
+        singular_values=spectrum.singular_values.tolist(),
+        seconds=summary["seconds"],
+    )
+
+
+def _show_models(models: list[TrainedModel]) -> None:
+    table = Table("recipe", "parameters", "D", "valid ppl", "test ppl", "rank of log P", "bound", "seconds")
+    for model in models:
+        bound = f"D + 2 = {model.rank_bound}" if model.rank_bound else f"{min(model.matrix):,}"
+        table.add_row(
+            model.name,
+            f"{model.parameters:,}",
+            f"{model.embed_dim}",
+            f"{model.valid_ppl:.2f}",
+            f"{model.test_ppl:.2f}",
+            f"{model.rank:,}",
+            bound,
+            f"{model.seconds:.0f}",
+        )
+    say("")
+    print_table(table)
+    softmax, moc, mos = models
+    best = min(models, key=lambda model: model.test_ppl)
+    say(
+        f"   Ranks: {softmax.rank} (Softmax) and {moc.rank} (MoC) with a bound of {softmax.rank_bound}; "
+        f"{mos.rank:,} (MoS). {best.name} has the lowest test perplexity.\n"
+        f"   One seed, {EPOCHS} epochs and a small corpus say little about perplexity: "
+        "the paper's comparison needs its corpora and schedules.\n"
+    )
+
+
+def _suggest_commands(models: list[TrainedModel]) -> None:
+    softmax = models[0].folder
+    mos = models[-1].folder
+    say(
+        "\nNext steps:\n"
+        f"  highrank generate {mos} --prompt 'the statement'\n"
+        f"  highrank train pydoc-mos --out {mos} --resume --max-epochs 12   (continue training)\n"
+        f"  highrank compare {mos} {softmax} --out comparison   (where one predicts better)\n"
+        "  highrank theory      (the paper's theory, checked on a finite language)\n"
+        "  highrank recipes     (the paper's models, side by side)\n"
+        "  highrank data list   (where their corpora come from)"
+    )

@@ -1,0 +1,96 @@
+"""Tables that fit the screen, progress on and off a terminal, strict JSON."""
+
+import io
+import json
+import math
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from highrank.cli import console
+
+
+@pytest.fixture
+def screen(monkeypatch):
+    def make(width=100, terminal=False):
+        fake = Console(file=io.StringIO(), width=width, force_terminal=terminal)
+        monkeypatch.setattr(console, "out", fake)
+        monkeypatch.setattr(console, "err", fake)
+        return fake.file
+
+    return make
+
+
+def test_a_narrow_table_keeps_every_digit(screen):
+    file = screen(width=24)
+    table = Table("KL found", "bound", "parameters")
+    table.add_row("1.84e-01", "7.8e-04", "21,500,620")
+    console.print_table(table)
+    cells = [line.split("│")[1:-1] for line in file.getvalue().splitlines() if line.startswith("│")]
+    numbers = ["".join(part.strip() for part in column) for column in zip(*cells, strict=True)]
+    assert numbers == ["1.84e-01", "7.8e-04", "21,500,620"]
+
+
+def wide_table():
+    table = Table("name", *(f"column{i}" for i in range(12)), "empty", title="a title")
+    for name in ("first", "second"):
+        table.add_row(name, *(f"{name}{i}" for i in range(12)), "-")
+    return table
+
+
+def test_a_wide_table_continues_below_itself(screen):
+    file = screen(width=80)
+    console.print_in_parts(wide_table(), repeat=1)
+    text = file.getvalue()
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.count("a title") == 1
+    assert text.count("name") == 2
+    assert all(f"column{i}" in text and f"second{i}" in text for i in range(12))
+
+
+def test_a_table_that_fits_is_printed_once_without_empty_columns(screen):
+    file = screen(width=300)
+    console.print_in_parts(wide_table(), repeat=1)
+    text = file.getvalue()
+    assert text.count("name") == 1
+    assert "column11" in text
+    assert "empty" not in text
+
+
+def test_progress_on_a_terminal_shows_the_name_of_the_stage(screen):
+    file = screen(terminal=True)
+    with console.progress() as on_stage:
+        on_stage("reading runs/[bold]", 40, 80)
+        on_stage("one large step", 0, None)
+    assert "runs/[bold]" in file.getvalue()  # a folder's name is not markup
+    assert "one large step" in file.getvalue()
+
+
+def test_progress_off_a_terminal_is_a_line_now_and_then(screen, monkeypatch):
+    file = screen()
+    now = [0.0]
+    monkeypatch.setattr(console.time, "perf_counter", lambda: now[0])
+    with console.progress() as on_stage:
+        for second in range(0, 101, 10):
+            now[0] = float(second)
+            on_stage("counting", second, 100)
+        on_stage("counting", 0, 100)  # the next point of a search
+        now[0] = 130.0
+        on_stage("counting", 20, 100)
+        for done in range(3):
+            on_stage("one large step", done, None)
+    *lines, last = file.getvalue().splitlines()
+    assert [line.split(",")[0] for line in lines] == [
+        "counting: 30%",
+        "counting: 60%",
+        "counting: 90%",
+        "counting: 20%",
+    ]
+    assert [line.split()[-3] for line in lines] == ["70", "40", "10", "120"]  # seconds left
+    assert last == "one large step"
+
+
+def test_json_is_strict(capsys):
+    console.print_json({"a": [math.inf, 1.5], "b": (math.nan, "x")})
+    assert json.loads(capsys.readouterr().out) == {"a": [None, 1.5], "b": [None, "x"]}
