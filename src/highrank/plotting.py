@@ -1,6 +1,7 @@
 """Shared plotting code: matplotlib without a display, one colour palette, and figures saved in several formats."""
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,9 @@ def save_figure(figure: "Figure", files: Iterable[Path], dpi: int = 130) -> list
     if layout is not None:
         layout.set(w_pad=0.08, h_pad=0.08)  # inches
     for file in files:
-        write_with(file, lambda temporary: figure.savefig(temporary, dpi=dpi))
+        # Without the date and with fixed ids, the same figure gives the same SVG.
+        metadata = {"Date": None} if file.suffix == ".svg" else None
+        with pyplot().rc_context({"svg.hashsalt": "highrank"}):
+            write_with(file, partial(figure.savefig, dpi=dpi, metadata=metadata))
     pyplot().close(figure)
     return files

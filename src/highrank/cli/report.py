@@ -1,4 +1,4 @@
-"""`highrank report`: results beside the paper's."""
+"""`highrank report`: our results beside the paper's."""
 
 from pathlib import Path
 from typing import Annotated
@@ -19,38 +19,37 @@ def report(
         typer.Option("--out", metavar="FOLDER", help="Write report.html, report.md and figures into this folder."),
     ] = None,
     readme: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Renew the tables between this file's markers.")
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Renew the tables between the markers of a Markdown file; can be repeated."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Every result beside the paper's: as a page, as Markdown, as JSON, or put into a README.
+    """Show every result beside the paper's: as Markdown, as a page, as JSON, or inside documents.
 
-    Records come from 'highrank record', 'highrank analyze' and 'highrank bench'. What was not run says so.
+    Records come from 'highrank record', 'highrank analyze' and 'highrank bench'.
     """
     from highrank.files import output_folder
-    from highrank.report import build, sections, update
-    from highrank.report.results import flat
+    from highrank.report.build import build_report
+    from highrank.report.write import section_to_markdown, update_document, write_report
 
+    documents = readme or []
     if not results.is_dir():
-        raise UserError(f"there is no folder {results} with results: name it with --results.")
-    if readme and not readme.is_file():
-        raise UserError(f"there is no file {readme} to put tables into.")
+        raise UserError(f"{results} is not a folder: name the folder of your results with --results.")
+    for document in documents:
+        if not document.is_file():
+            raise UserError(f"{document} is not a file.")
     if output:
         output_folder(output)
-    made = build(results)
-    if readme:
-        changed = update(readme, made)
-        if changed:
-            print_written((readme, "tables renewed"), as_json=as_json)
+    built = build_report(results)
+    for document in documents:
+        if update_document(document, built):
+            print_written((document, "tables renewed"), as_json=as_json)
         elif not as_json:
-            say(f"{readme} is already up to date.")
+            say(f"{document} is already up to date.")
     if output:
-        from highrank.report.write import write
-
-        files = write(made, output)
-        print_written(*files, as_json=as_json)
+        print_written(*write_report(built, output), as_json=as_json)
     if as_json:
-        print_json([entry for table in made.tables for entry in flat(table)])
-    elif not (readme or output):
-        for name, part in sections(made).items():
-            print(f"## {name}\n\n{part}\n")
+        print_json([entry for table in built.tables for entry in table.entries()])
+    elif not (documents or output):
+        for name, section in built.sections(str(results)).items():
+            print(f"## {name}\n\n{section_to_markdown(section)}\n")

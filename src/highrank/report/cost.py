@@ -1,124 +1,126 @@
-"""What it costs: the loss beside its peers, whole training steps, and the paper's table 13 of slowdowns."""
+"""The tables of cost: the loss beside its peers, whole training steps, and the paper's table 13 of slowdowns."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from highrank.report import paper
-from highrank.report.records import load_csv, machine_name
-from highrank.report.results import NOT_RUN, Cell, Column, Origin, Row, Table
+from highrank.report.records import LossTiming, StepTiming, load_timings, short_machine_name
+from highrank.report.results import NOT_RUN, Origin, Quantity, Result, ResultTable, Row, Section
+from highrank.report.table import Cell, Code, Column, Table, keep_together
 
-FAST = "mixed, graphs"
-COLUMNS = ("PTB/bs", "PTB/best-1", "WT2/bs", "WT2/best-1", "1B/bs")
-
-
-def cost_text(results: Path) -> str:
-    """The loss on a CPU and on a GPU, and the training step on a GPU, from the benchmarks' CSV files."""
-    return "\n".join(_loss(results) + _gpu_loss(results) + _steps(results)) or f"{NOT_RUN.capitalize()}."
-
-
-def _loss(results: Path) -> list[str]:
-    rows = load_csv(results, "mos_nll_cpu.csv")
-    rows = [r for r in rows if r["size"] == rows[0]["size"]]
-    if not rows:
-        return []
-    one = rows[0]
-    ours = next((float(r["median_ms"]) for r in rows if r["implementation"] == "highrank, chunked"), None)
-    lines = [
-        f"The loss of a mixture of {one['K']} softmaxes at Penn Treebank's size (N={one['N']}, D={one['D']}, "
-        f"V={int(one['V']):,}, {one['dtype']}), forward and backward, on a CPU ({one['machine']}):\n",
-        "| implementation | ms | times ours | extra memory, MiB |\n|---|---|---|---|",
-    ]
-    for r in rows:
-        ms = float(r["median_ms"])
-        times = f"{ms / ours:.2f}" if ours else "-"
-        extra = f"{float(r['extra_mib']):,.0f}" if r["extra_mib"] else "-"
-        lines.append(f"| {r['implementation']} | {ms:,.0f} | {times} | {extra} |")
-    return lines
+FASTEST = "mixed, graphs"
+PAPER_COLUMNS = ("PTB/bs", "PTB/best-1", "WT2/bs", "WT2/best-1", "1B/bs")
+GPU_LOSS = "benchmarks/mos_nll_h200.csv"
+CPU_LOSS = "benchmarks/mos_nll_cpu.csv"
+STEPS = "benchmarks/step_h200.csv"
 
 
-def _gpu_loss(results: Path) -> list[str]:
-    rows = [r for r in load_csv(results, "mos_nll_h200.csv") if r["status"] == "ok"]
-    if not rows:
-        return []
-    sizes = list(dict.fromkeys(r["size"] for r in rows))
-    shapes = {r["size"]: f"{r['size'].upper()}: N={r['N']} K={r['K']} D={r['D']} V={r['V']}" for r in rows}
-    lines = [
-        f"\nThe same on one {rows[0]['machine']} ({rows[0]['dtype']}): ms launched one by one / in a CUDA graph, and "
-        f"extra memory; peers were launched one by one only. {'; '.join(shapes.values())}.\n",
-        f"| implementation | {' | '.join(map(str.upper, sizes))} |\n|---" + "|---" * len(sizes) + "|",
-    ]
-    for name in dict.fromkeys(r["implementation"] for r in rows):
-        found = {r["size"]: r for r in rows if r["implementation"] == name}
-        lines.append(f"| {name} | {' | '.join(_two_times(found.get(size)) for size in sizes)} |")
-    return lines
+def cost_sections(results: Path) -> list[Section]:
+    """Return a table for each benchmark that was run: the loss on a GPU and on a CPU, and training steps."""
+    gpu = [row for row in load_timings(results / GPU_LOSS, LossTiming) if row.status == "ok"]
+    cpu = load_timings(results / CPU_LOSS, LossTiming)
+    steps = [row for row in _fastest_steps(results) if not row.recipe.endswith("-best")]
+    sections = [_gpu_loss(gpu)] if gpu else []
+    sections += [_cpu_loss(cpu)] if cpu else []
+    sections += [_steps(steps)] if steps else []
+    return sections
 
 
-def _two_times(row: dict[str, str] | None) -> str:
-    if row is None:
-        return NOT_RUN
-    graph = f" / {float(row['graph_ms']):.2f}" if row["graph_ms"] else ""
-    extra = f", {float(row['extra_mib']):,.0f} MiB" if row["extra_mib"] else ""
-    return f"{float(row['median_ms']):.2f}{graph} ms{extra}"
-
-
-def _steps(results: Path) -> list[str]:
-    rows = [r for r in load_csv(results, "step_h200.csv") if r["how"] == FAST and not r["recipe"].endswith("-best")]
-    if not rows:
-        return []
-    columns = ("recipe", "batch x words", "ms a step", "words a second", "over the softmax", "in the paper")
-    lines = [
-        f"\nA whole training step on one {rows[0]['machine']} (mixed precision, CUDA graphs), each mixture beside the "
-        "softmax baseline at the same batch size. Each has the sizes with which the paper compares them: the softmax's "
-        "wide layers (1,150 units) are what makes a ptb-mos step, with 960, the faster one:\n",
-        f"| {' | '.join(columns)} |\n" + "|---" * len(columns) + "|",
-    ]
-    softmax = {r["recipe"][:3]: float(r["median_ms"]) for r in rows if r["recipe"].endswith("softmax")}
-    rows = sorted(rows, key=lambda r: list(softmax).index(r["recipe"][:3]) if r["recipe"][:3] in softmax else 99)
-    reported = {name: printed for (k, column), name in _names().items() if (printed := _printed(k, column))}
-    for r in rows:
-        ms = float(r["median_ms"])
-        speed = f"{float(r['tokens_per_second']):,.0f}"
-        over = f"{float(r['slowdown']):.2f}x" if r["slowdown"] else "-"
-        printed = reported.get(r["recipe"], "-")
-        lines.append(f"| `{r['recipe']}` | {r['batch']} x {r['bptt']} | {ms:.2f} | {speed} | {over} | {printed} |")
-    return lines
-
-
-def _names() -> dict[tuple[int, str], str]:
-    """What a benchmark calls the models of the paper's "bs" columns."""
-    names = {(k, f"{corpus}/bs"): f"{corpus.lower()}-mos-{k}" for corpus in ("PTB", "WT2") for k in (5, 10)}
-    return names | {(15, "PTB/bs"): "ptb-mos", (15, "WT2/bs"): "wt2-mos", (7, "1B/bs"): "1b-mos"}
-
-
-def _printed(k: int, column: str) -> str | None:
-    printed = paper.SLOWDOWN.get(k, {}).get(column)
-    return None if printed is None else f"{printed:g}x"
-
-
-def slowdown(results: Path) -> Table:
-    """Table 13: training time over the softmax's, on one GPU."""
-    measured = {}
-    for row in load_csv(results, "step_h200.csv"):
-        if row["how"] == FAST and (place := _place(row)) and row["slowdown"]:
-            machine = machine_name(row["machine"])
-            origin = Origin("benchmarks/step_h200.csv", row["commit"], machine, about=row["settings"])
-            measured[place] = Cell(None, (float(row["slowdown"]),), origin)
-    rows = []
-    for k, printed in paper.SLOWDOWN.items():
-        cells = []
-        for column in COLUMNS:
-            number = (printed[column],) if column in printed else None
-            ours = measured.get((k, column), Cell(applies=number is not None))
-            source = "table 13" if number else ""
-            cells.append(Cell(number, ours.ours, ours.origin, source, applies=ours.applies, paper_digits=1))
-        rows.append(Row(f"MoS-{k}", tuple(cells)))
-    about = (
-        "Time a word of training over the softmax's. bs: the same batch size; best-1: each model's own best settings, "
-        "on one GPU. Where the paper had to cut a batch to fit its GPU's memory, we need not."
+def _gpu_loss(rows: list[LossTiming]) -> Section:
+    shapes = {row.size: f"{row.size.upper()}: N={row.N} K={row.K} D={row.D} V={row.V}" for row in rows}
+    timings = {(row.implementation, row.size): row for row in rows}
+    implementations = dict.fromkeys(row.implementation for row in rows)
+    table = Table(
+        [Column("implementation", "left"), *(Column(size.upper()) for size in shapes)],
+        [[Cell(name), *(_gpu_cell(timings.get((name, size))) for size in shapes)] for name in implementations],
     )
-    columns = tuple(Column(name, unit="x") for name in COLUMNS)
-    return Table("time", "Training time over the softmax's", about, "model", columns, rows, tables=(13,))
+    caption = (
+        f"Forward and backward pass of the loss on one {rows[0].machine} in {rows[0].dtype}: time when kernels are "
+        "launched one by one / in a CUDA graph, and extra memory. Peers were launched one by one only. "
+        f"{'; '.join(shapes.values())}."
+    )
+    return Section("cost", "The loss on a GPU", table, caption=caption)
 
 
-def _place(row: dict[str, str]) -> tuple[int, str] | None:
-    """The row and column of the paper's table that a benchmark's row stands for."""
-    return (int(row["K"]), row["paper_column"]) if row["paper_column"] and "mos" in row["recipe"] else None
+def _gpu_cell(row: LossTiming | None) -> Cell:
+    if row is None:
+        return Cell(NOT_RUN, style="none")
+    graph = "" if row.graph_ms is None else f" / {row.graph_ms:.2f}"
+    memory = "" if row.extra_mib is None else f", {keep_together(f'{row.extra_mib:,.0f} MiB')}"
+    return Cell(keep_together(f"{row.median_ms:.2f}{graph} ms") + memory)
+
+
+def _cpu_loss(rows: list[LossTiming]) -> Section:
+    first = rows[0]
+    rows = [row for row in rows if row.size == first.size]
+    ours = next((row.median_ms for row in rows if row.implementation == "highrank, chunked"), None)
+    cells = []
+    for row in rows:
+        ratio = f"{row.median_ms / ours:.2f}" if ours else "-"
+        memory = "-" if row.extra_mib is None else f"{row.extra_mib:,.0f}"
+        cells.append([Cell(row.implementation), Cell(f"{row.median_ms:,.0f}"), Cell(ratio), Cell(memory)])
+    caption = (
+        f"Forward and backward pass of the loss of a mixture of {first.K} softmaxes at Penn Treebank's size "
+        f"(N={first.N}, D={first.D}, V={first.V:,}, {first.dtype}) on a CPU ({first.machine})."
+    )
+    columns = [Column("implementation", "left"), Column("ms"), Column("times ours"), Column("extra memory, MiB")]
+    return Section("cost-cpu", "The loss on a CPU", Table(columns, cells), caption=caption)
+
+
+def _steps(rows: list[StepTiming]) -> Section:
+    corpora = list(dict.fromkeys(_corpus(row) for row in rows))
+    cells = []
+    for row in sorted(rows, key=lambda row: corpora.index(_corpus(row))):
+        slowdown = "-" if row.slowdown is None else f"{row.slowdown:.2f}x"
+        in_paper = paper.SLOWDOWN.get(row.K, {}).get(row.paper_column) if "mos" in row.recipe else None
+        cells.append(
+            [
+                Cell(Code(row.recipe)),
+                Cell(keep_together(f"{row.batch} x {row.bptt}")),
+                Cell(f"{row.median_ms:.2f}"),
+                Cell(f"{row.tokens_per_second:,.0f}"),
+                Cell(slowdown),
+                Cell("-" if in_paper is None else f"{in_paper:g}x"),
+            ]
+        )
+    names = ("batch x words", "ms per step", "words per second", "over the softmax", "in the paper")
+    caption = (
+        f"A whole training step on one {rows[0].machine} in mixed precision with CUDA graphs, each mixture beside the "
+        "softmax baseline at the same batch size. Sizes are those that the paper compares: a ptb-mos step is the "
+        "faster one because its layers have 960 units, the softmax's 1,150."
+    )
+    table = Table([Column("recipe", "left"), *map(Column, names)], cells)
+    return Section("steps", "Training steps", table, caption=caption)
+
+
+def _corpus(row: StepTiming) -> str:
+    return row.recipe.split("-")[0]
+
+
+def _fastest_steps(results: Path) -> list[StepTiming]:
+    return [row for row in load_timings(results / STEPS, StepTiming) if row.how == FASTEST]
+
+
+def slowdown_table(results: Path) -> ResultTable:
+    """Build table 13: training time over the softmax's, on one GPU."""
+    measured: dict[tuple[int, str], Result] = {}
+    for row in _fastest_steps(results):
+        if row.paper_column and "mos" in row.recipe and row.slowdown is not None:
+            origin = Origin(STEPS, row.commit, short_machine_name(row.machine), about=row.settings)
+            measured[row.K, row.paper_column] = Result(None, (row.slowdown,), origin)
+    rows = []
+    for k, slowdowns in paper.SLOWDOWN.items():
+        results_of_row = []
+        for column in PAPER_COLUMNS:
+            in_paper = (slowdowns[column],) if column in slowdowns else None
+            source = "table 13" if in_paper else ""
+            result = measured.get((k, column), Result(applies=in_paper is not None))
+            results_of_row.append(replace(result, paper=in_paper, source=source, paper_digits=1))
+        rows.append(Row(f"MoS-{k}", tuple(results_of_row)))
+    about = (
+        "Training time per word over the softmax's, on one GPU. bs: at the same batch size; best-1: with each model's "
+        "own best settings. The paper had to reduce some batches to fit its GPU's memory; ours fit."
+    )
+    quantities = tuple(Quantity(name, unit="x") for name in PAPER_COLUMNS)
+    title = "Training time over the softmax's"
+    return ResultTable("time", title, about, "model", quantities, rows, paper_tables=(13,))

@@ -1,42 +1,68 @@
-"""One row a recipe: the best run so far beside the paper's numbers. The README shows it under "results"."""
-
-from typing import Any
+"""Two overviews: the best run of each recipe beside the paper's numbers, and a list of all runs."""
 
 from highrank.recipes import RECIPES
-from highrank.report.choice import best, of_state, runs_of
-from highrank.report.records import Record
-from highrank.report.results import NOT_RUN, address
+from highrank.report.perplexity import CORPORA, own_recipes
+from highrank.report.records import RecordedRun
+from highrank.report.results import NOT_RUN, PERPLEXITY, Section
+from highrank.report.scores import Score, best_on_validation, final_score, runs_of, score
+from highrank.report.table import Cell, Code, Column, Table, keep_together
 
-HEADINGS = ("recipe", "trained for", "valid / test", "+ dynamic evaluation", "the paper's", "finetuned", "record")
 
-
-def overview(records: list[Record], link: str) -> str:
-    lines = [f"| {' | '.join(HEADINGS)} |", "|---" * len(HEADINGS) + "|"]
-    for recipe in RECIPES.values():
-        mine = runs_of(recipe.name, records)
-        if not recipe.paper and not mine:
+def best_runs(runs: list[RecordedRun], link: str) -> Section:
+    """Return one row per recipe of the paper, then one per recipe of our own that was run."""
+    own = [recipe for corpus in CORPORA for recipe in own_recipes(corpus) if runs_of(recipe.name, runs)]
+    rows = []
+    for recipe in [*(recipe for recipe in RECIPES.values() if recipe.paper), *own]:
+        in_paper = {result.finetuned: PERPLEXITY.format((result.valid, result.test)) for result in recipe.paper}
+        paper_cells = [Cell(in_paper.get(finetuned, "-"), style="paper") for finetuned in (False, True)]
+        best = best_on_validation(final_score(run) for run in runs_of(recipe.name, runs))
+        if best is None:
+            missing = [Cell(NOT_RUN, style="none") for _ in range(3)]
+            rows.append([Cell(Code(recipe.name)), *missing, *paper_cells, Cell()])
             continue
-        plain = next((p for p in recipe.paper if not p.finetuned), None)
-        tuned = next((p for p in recipe.paper if p.finetuned), None)
-        paper = " | ".join(_pair(p.valid, p.test) if p else "-" for p in (plain, tuned))
-        found = best(mine, lambda record: record.data)
-        if found is None:
-            lines.append(f"| `{recipe.name}` | {NOT_RUN} | {NOT_RUN} | {NOT_RUN} | {paper} | |")
-            continue
-        record, data = found
-        dynamic = of_state("dynamic")(record)
-        adapted = _pair(dynamic["valid_ppl"], dynamic["test_ppl"]) if dynamic else NOT_RUN
-        ours = f"**{_pair(data['valid_ppl'], data['test_ppl'])}**"
-        source = f"[record]({address(link, record.path)})"
-        lines.append(f"| `{recipe.name}` | {_time(record, data)} | {ours} | {adapted} | {paper} | {source} |")
-    return "\n".join(lines)
+        dynamic = score(best.run, "dynamic")
+        cells = [Cell(_training(best)), Cell(_perplexity(best), strong=True)]
+        cells.append(Cell(_perplexity(dynamic)) if dynamic else Cell(NOT_RUN, style="none"))
+        record = Cell("record", f"{link}/{best.run.path}", tooltip=best.origin().tooltip())
+        rows.append([Cell(Code(recipe.name)), *cells, *paper_cells, record])
+    columns = [Column("recipe", "left"), Column("trained for", "left"), Column("valid / test")]
+    columns += [Column("+ dynamic evaluation"), Column("the paper's"), Column("finetuned"), Column("record", "left")]
+    about = "The best run of each recipe, chosen on validation, beside the paper's results without and with finetuning."
+    return Section("results", "Results", Table(columns, rows), about)
 
 
-def _time(record: Record, data: dict[str, Any]) -> str:
-    finetuned = ", finetuned" if record.finetuned else ""
-    changed = "".join(f", {key}={value}" for key, value in record.overrides.items())
-    return f"{data['seconds'] / 60:.1f} min of one {record.machine()}, {data['epochs']} epochs{finetuned}{changed}"
+def all_runs(runs: list[RecordedRun], link: str) -> Section:
+    """Return one row per record."""
+    rows = []
+    for run in runs:
+        record = run.record
+        finetuned = ", finetuned" if run.is_finetuned else ""
+        changes = "".join(f", {key}={value}" for key, value in run.changes.items())
+        dynamic = score(run, "dynamic")
+        rows.append(
+            [
+                Cell(run.file.removesuffix(".json"), f"{link}/{run.path}"),
+                Cell((Code(run.recipe), finetuned, changes)),
+                Cell(str(record.epochs)),
+                Cell(f"{record.seconds / 60:.1f}"),
+                Cell(_perplexity(final_score(run))),
+                Cell(_perplexity(dynamic) if dynamic else ""),
+                Cell(str(record.seed)),
+                Cell((run.commit() or "")[:7]),
+                Cell(run.machine()),
+            ]
+        )
+    names = ("epochs", "minutes", "valid / test", "dynamic", "seed", "commit", "machine")
+    columns = [Column("record", "left"), Column("run", "left"), *map(Column, names)]
+    return Section("runs", "All runs", Table(columns, rows))
 
 
-def _pair(valid: float, test: float) -> str:
-    return f"{valid:.2f} / {test:.2f}"
+def _training(best: Score) -> str:
+    time = keep_together(f"{best.seconds / 60:.1f} min")
+    finetuned = ", finetuned" if best.run.is_finetuned else ""
+    changes = "".join(f", {key}={value}" for key, value in best.run.changes.items())
+    return f"{time} of one {best.run.machine()}, {keep_together(f'{best.epochs} epochs')}{finetuned}{changes}"
+
+
+def _perplexity(one: Score) -> str:
+    return PERPLEXITY.format((one.valid, one.test))

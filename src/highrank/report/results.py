@@ -1,178 +1,198 @@
-"""A table of the report: rows of cells that hold the paper's numbers and ours, with where each comes from.
+"""Tables that compare the paper's numbers with ours, and say where each of ours comes from.
 
-A cell may hold several numbers (valid / test), named by its column's parts. `flat` turns a table into one entry a
-number, for `highrank report --json`; `markdown` into text.
+A cell may hold several numbers (valid / test), which its column names. `ResultTable.entries` returns one entry per
+number, for `highrank report --json`; `ResultTable.section` returns the table as text, for documents and pages.
 """
 
-import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
 
-NOT_RUN = "not run"
-NO_BREAK = "\u00a0"
-FOLDS = re.compile(
-    r"(?<=[\dx]) (?=[/±x] \d)|(?<= [/±x]) (?=\d)|(?<=\d) (?=(?:ms|MiB|min|h|epochs|pieces)\b)|(?<=≥) |(?<=not) (?=run)"
-)
+from highrank.report.table import Cell, Column, Table, Text, keep_together, pieces
+
+NOT_RUN = keep_together("not run")
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a number of ours comes from."""
+    """The record that a number of ours comes from, and how it was produced."""
 
-    path: str  # in results/
+    path: str  # relative to the results folder
     commit: str | None
     machine: str
     seed: int | None = None
     epochs: int | None = None
     seconds: float | None = None  # of training
-    about: str = ""  # settings that differ from the recipe's, and the like
-    adapted: dict[str, Any] | None = None  # of a model that adapts as it reads: where that was done, and for how long
+    about: str = ""  # settings that differ from the recipe, number of pieces, ...
+    adapted: dict[str, Any] | None = None  # the evaluation with a cache or with dynamic evaluation: where, how long
+
+    def training(self) -> str:
+        """Return the amount of training: 125 epochs, 9.1 min of one H200; in 2 pieces."""
+        if self.seconds is None:
+            return ""
+        minutes = self.seconds / 60
+        duration = f"{minutes:.1f} min" if minutes < 120 else f"{minutes / 60:.1f} h"
+        text = f"{keep_together(f'{self.epochs} epochs')}, {keep_together(duration)} of one {self.machine}"
+        return f"{text}; {self.about}" if self.about else text
+
+    def tooltip(self) -> str:
+        """Return everything that a page shows when the mouse is over the number."""
+        parts = [self.training() or ", ".join(filter(None, (self.about, self.machine)))]
+        if self.seed is not None:
+            parts.append(f"seed {self.seed}")
+        if self.commit:
+            parts.append(f"commit {self.commit[:10]}")
+        return "; ".join(filter(None, parts))
 
 
 @dataclass(frozen=True)
-class Column:
+class Quantity:
+    """A column: the quantity that its cells hold, and how it is printed."""
+
     name: str
-    parts: tuple[str, ...] = ("",)
+    parts: tuple[str, ...] = ("",)  # names of the numbers in each cell
     digits: int = 2
     unit: str = ""
-    paper: bool = True  # whether the paper prints such numbers
+    in_paper: bool = True  # whether the paper prints this quantity
     less_is_better: bool = True
 
+    def format(self, values: Sequence[float], digits: int | None = None) -> str:
+        """Return the numbers of a cell: 58.08 / 55.97."""
+        digits = self.digits if digits is None else digits
+        return keep_together(" / ".join(f"{value:,.{digits}f}{self.unit}" for value in values))
 
-VALID_TEST = ("valid", "test")
+
+PERPLEXITY = Quantity("valid / test", ("valid", "test"))
 
 
 @dataclass(frozen=True)
-class Cell:
-    paper: tuple[float, ...] | None = None
-    ours: tuple[float, ...] | None = None
-    origin: Origin | None = None
-    source: str = ""  # of the paper's numbers
-    applies: bool = True  # False: neither the paper nor we have such a cell
-    least: bool = False  # ours is a lower bound
-    error: float | None = None  # standard error of ours, where it is one number
-    paper_digits: int | None = None  # where the paper prints fewer than the column
+class Result:
+    """A cell: the paper's numbers and ours."""
+
+    paper: Sequence[float] | None = None
+    ours: Sequence[float] | None = None
+    origin: Origin | None = None  # of ours
+    source: str = ""  # of the paper's
+    applies: bool = True  # False: neither the paper nor we measure this
+    lower_bound: bool = False  # the true value may be larger than ours
+    error: float | None = None  # the standard error of ours
+    paper_digits: int | None = None  # if the paper prints another number of digits than the column
+
+    def is_as_good(self, quantity: Quantity) -> bool:
+        """Return whether all our numbers are at least as good as the paper's."""
+        if not quantity.less_is_better or self.ours is None or self.paper is None:
+            return False
+        return all(ours <= paper for ours, paper in zip(self.ours, self.paper, strict=True))
+
+
+@dataclass(frozen=True)
+class Section:
+    """A table with its title and explanation."""
+
+    name: str  # of its markers in a document and of its anchor in a page
+    title: str
+    table: Table
+    about: Text = ""  # explains the table in a page
+    caption: Text = ""  # facts from the records, without which the table means little: shown in documents too
 
 
 @dataclass(frozen=True)
 class Row:
-    label: str
-    cells: tuple[Cell, ...]
-    about: str = ""
+    """A row of a ResultTable."""
+
+    label: Text
+    results: tuple[Result, ...]
+    remark: str = ""
 
 
 @dataclass(frozen=True)
-class Table:
-    name: str  # of its markers in a README, and of its anchor
+class ResultTable:
+    """A table of the paper, or one like it, with our results."""
+
+    name: str
     title: str
-    about: str
-    label: str  # the first column's heading
-    columns: tuple[Column, ...]
+    about: Text
+    label: str  # heading of the first column
+    quantities: tuple[Quantity, ...]
     rows: list[Row]
-    about_column: str = ""  # the last column's heading; none without one
-    tables: tuple[int, ...] = ()  # of the paper
+    remarks: str = ""  # heading of the last column, if the rows have remarks
+    paper_tables: tuple[int, ...] = ()
 
     def missing(self) -> list[str]:
-        """What the table would hold and nobody has run."""
+        """Return the names of the cells that could be measured and were not."""
+        names = []
+        for row in self.rows:
+            label = "".join(pieces(row.label))
+            if label.isdigit():
+                label = f"{self.label} = {label}"
+            for quantity, result in zip(self.quantities, row.results, strict=True):
+                if result.applies and result.ours is None:
+                    names.append(f"{label}: {quantity.name}" if len(self.quantities) > 1 else label)
+        return names
+
+    def entries(self) -> list[dict[str, Any]]:
+        """Return one entry per number: its table, row and column, the paper's value, ours, and our record."""
         return [
-            f"{self.label + ' = ' if row.label.isdigit() else ''}{row.label}"
-            + (f": {column.name}" if len(self.columns) > 1 else "")
+            {
+                "table": self.name,
+                "row": "".join(pieces(row.label)),
+                "column": quantity.name,
+                "part": part or None,
+                "paper": result.paper[i] if result.paper else None,
+                "source": result.source or None,
+                "ours": result.ours[i] if result.ours else None,
+                "error": result.error,
+                **_origin_entry(result.origin),
+            }
             for row in self.rows
-            for column, cell in zip(self.columns, row.cells, strict=True)
-            if cell.applies and cell.ours is None
+            for quantity, result in zip(self.quantities, row.results, strict=True)
+            for i, part in enumerate(quantity.parts)
+            if result.applies
         ]
 
-
-def printed(cell: Cell, column: Column) -> str:
-    """The paper's numbers: 58.08 / 55.97"""
-    digits = column.digits if cell.paper_digits is None else cell.paper_digits
-    return _numbers(cell.paper or (), digits, column.unit) or "-"
-
-
-def ours(cell: Cell, column: Column) -> str:
-    """Ours in the same form, or why there are none."""
-    if cell.ours is None:
-        return NOT_RUN if cell.applies else "-"
-    error = "" if cell.error is None else f" ± {cell.error:.{column.digits}f}"
-    return ("≥ " if cell.least else "") + _numbers(cell.ours, column.digits, column.unit) + error
-
-
-def as_good(cell: Cell, column: Column) -> bool:
-    """Whether ours is at least as good as the paper's, in all that the cell holds."""
-    if not column.less_is_better or cell.ours is None or cell.paper is None:
-        return False
-    return all(mine <= theirs for mine, theirs in zip(cell.ours, cell.paper, strict=True))
-
-
-def _numbers(values: tuple[float, ...], digits: int, unit: str) -> str:
-    return " / ".join(f"{value:,.{digits}f}{unit}" for value in values)
+    def section(self, link: str) -> Section:
+        """Return the table as text; our numbers link to their records in the folder `link`."""
+        columns = [Column(self.label, "left")]
+        for quantity in self.quantities:
+            names = [f"{quantity.name}: paper", "ours"] if quantity.in_paper else [quantity.name]
+            columns += [Column(name) for name in names]
+        if self.remarks:
+            columns.append(Column(self.remarks, "left"))
+        rows = []
+        for row in self.rows:
+            cells = [Cell(row.label)]
+            for quantity, result in zip(self.quantities, row.results, strict=True):
+                if quantity.in_paper:
+                    numbers = quantity.format(result.paper, result.paper_digits) if result.paper else "-"
+                    cells.append(Cell(numbers, style="paper"))
+                cells.append(_our_cell(result, quantity, link))
+            if self.remarks:
+                cells.append(Cell(row.remark))
+            rows.append(cells)
+        about = (*pieces(self.about), *(f" The paper's table {number}." for number in self.paper_tables))
+        return Section(self.name, self.title, Table(columns, rows), about)
 
 
-def address(link: str, path: str) -> str:
-    """Where a link leads, in Markdown and HTML: a name may hold spaces and brackets."""
-    return quote(f"{link}/{path}", safe="/&")
+def _our_cell(result: Result, quantity: Quantity, link: str) -> Cell:
+    if result.ours is None or result.origin is None:
+        return Cell(NOT_RUN if result.applies else "-", style="none")
+    text = quantity.format(result.ours)
+    if result.lower_bound:
+        text = keep_together("≥ ") + text
+    if result.error is not None:
+        text += keep_together(f" ± {result.error:.{quantity.digits}f}")
+    style = "good" if result.is_as_good(quantity) else ""
+    return Cell(text, f"{link}/{result.origin.path}", strong=True, style=style, tooltip=result.origin.tooltip())
 
 
-def markdown(table: Table, link: str) -> str:
-    """The table in Markdown; our numbers link to their records below the folder `link`."""
-    head = [table.label]
-    for column in table.columns:
-        name = column.name
-        head += [f"{name}: paper", "ours"] if column.paper else [name]
-    head += [table.about_column] if table.about_column else []
-    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    for row in table.rows:
-        line = [row.label]
-        for column, cell in zip(table.columns, row.cells, strict=True):
-            line += [printed(cell, column)] if column.paper else []
-            text = ours(cell, column)
-            line.append(f"[**{text}**]({address(link, cell.origin.path)})" if cell.origin else text)
-        line += [row.about] if table.about_column else []
-        lines.append(f"| {' | '.join(line)} |")
-    return "\n".join(lines)
-
-
-def unbroken(text: str) -> str:
-    """Markdown whose tables fold no number: in a page's narrow columns, 58.08 / 55.97 would take two lines.
-
-    The spaces on either side of a sign between numbers, and between a number and its unit, are non-breaking ones.
-    """
-    lines = (FOLDS.sub(NO_BREAK, line) if line.startswith("|") else line for line in text.split("\n"))
-    return "\n".join(lines)
-
-
-def flat(table: Table) -> list[dict[str, Any]]:
-    """One entry a number: table, row, column, paper, ours, and where ours comes from."""
-    return [
-        {
-            "table": table.name,
-            "row": row.label.replace("`", ""),
-            "column": column.name,
-            "part": part or None,
-            "paper": cell.paper[i] if cell.paper else None,
-            "source": cell.source or None,
-            "ours": cell.ours[i] if cell.ours else None,
-            "error": cell.error,
-            **_origin(cell.origin),
-        }
-        for row in table.rows
-        for column, cell in zip(table.columns, row.cells, strict=True)
-        for i, part in enumerate(column.parts)
-        if cell.applies
-    ]
-
-
-def _origin(origin: Origin | None) -> dict[str, Any]:
-    if origin is None:
-        return dict.fromkeys(("record", "seed", "commit", "epochs", "seconds", "machine", "about", "adapted"))
+def _origin_entry(origin: Origin | None) -> dict[str, Any]:
     return {
-        "record": origin.path,
-        "seed": origin.seed,
-        "commit": origin.commit,
-        "epochs": origin.epochs,
-        "seconds": origin.seconds,
-        "machine": origin.machine,
-        "about": origin.about or None,
-        "adapted": origin.adapted,
+        "record": origin and origin.path,
+        "seed": origin and origin.seed,
+        "commit": origin and origin.commit,
+        "epochs": origin and origin.epochs,
+        "seconds": origin and origin.seconds,
+        "machine": origin and origin.machine,
+        "about": (origin and origin.about) or None,
+        "adapted": origin and origin.adapted,
     }

@@ -28,7 +28,7 @@ class Cell:
     """The text of one cell, and how it is shown."""
 
     text: Text = ""
-    link: str = ""  # a path or URL, not yet percent-encoded
+    link: str = ""  # a path, not yet percent-encoded
     strong: bool = False
     style: str = ""  # CSS class of the cell, ignored in Markdown
     tooltip: str = ""  # shown by a page when the mouse is over the link, ignored in Markdown
@@ -75,7 +75,7 @@ def pieces(text: Text) -> tuple[str, ...]:
 
 def encode_link(path: str) -> str:
     """Percent-encode a path for Markdown and HTML; it may contain spaces and brackets."""
-    return quote(path, safe="/#:?=&")
+    return quote(path, safe="/")
 
 
 def keep_together(text: str) -> str:

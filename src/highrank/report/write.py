@@ -1,113 +1,131 @@
-"""A report on disk: report.md, report.html and figures/ in one folder, with links back to the records."""
+"""Writes a report: as a page with figures, and into the documents that show its tables."""
 
 import os
+import re
 from pathlib import Path
 
-from highrank.files import replacing, write_text
+from highrank.errors import UserError, nearest
+from highrank.files import write_text
+from highrank.plotting import save_figure
 from highrank.recipes import RECIPES
-from highrank.report import Report, cost
-from highrank.report.choice import best, of_state, origin, runs_of
-from highrank.report.figures.curves import CORPORA, close, figures, save
-from highrank.report.perplexity import in_paper
-from highrank.report.records import Record
-from highrank.report.report_page import page
-from highrank.report.results import address, markdown, unbroken
+from highrank.report.build import Report
+from highrank.report.figures.curves import CaptionedFigure, report_figures
+from highrank.report.overview import all_runs
+from highrank.report.page import data_uri, render
+from highrank.report.perplexity import CORPORA, single_model_in_paper
+from highrank.report.records import RecordedRun
+from highrank.report.results import Section
+from highrank.report.scores import best_score, runs_of
+from highrank.report.table import Code, Text, text_to_markdown, to_markdown
 
-TITLE = "Breaking the softmax bottleneck, run again"
+TITLE = "Breaking the softmax bottleneck, reproduced"
+BEGIN = "<!-- {name}: made by 'highrank report' -->"
+END = "<!-- end of {name} -->"
 
 
-def write(report: Report, folder: Path) -> list[Path]:
-    """Returns the files written, the page first."""
-    link = Path(os.path.relpath(report.results, folder)).as_posix()
-    files, pictures = [], {}
-    for name, (caption, figure) in figures(report.records, report.analyses).items():
-        for form in ("png", "svg"):
-            path = folder / "figures" / f"{name}.{form}"
-            data = save(figure, form)
-            with replacing(path) as temporary:
-                temporary.write_bytes(data)
-            files.append(path)
-        pictures[name] = caption, data.decode()  # the SVG
-        close(figure)
-    captions = {name: caption for name, (caption, _) in pictures.items()}
-    write_text(folder / "report.md", unbroken(_markdown(report, captions, link)))
-    runs = [_run(record) for record in report.records]
-    costs = cost.cost_text(report.results)
-    lead = f"{_lead(report)} Green: at least as good as the paper."
-    html = page(TITLE, lead, _cards(report.records), report.tables, costs, pictures, _lists(report), runs, link)
+def write_report(report: Report, folder: Path) -> list[Path]:
+    """Write report.html, report.md and figures/ into a folder; return the files, the page first."""
+    link = _relative(report.results, folder)
+    sections = [section for name, section in report.sections(link).items() if name != "results"]  # has every row
+    runs = all_runs(report.runs, link)
+    figures = report_figures(report.runs, report.analyses)
+    files = []
+    for name, figure in figures.items():
+        files += save_figure(figure.figure, [folder / "figures" / f"{name}.{suffix}" for suffix in ("png", "svg")])
+    uris = {name: data_uri((folder / "figures" / f"{name}.svg").read_bytes(), "image/svg+xml") for name in figures}
+    html = render(
+        "report.html",
+        title=TITLE,
+        summary=_summary(report),
+        cards=_cards(report.runs),
+        sections=sections,
+        figures=[(f"figure-{name}", uris[name], figure.caption) for name, figure in figures.items()],
+        missing=report.missing(),
+        runs=runs,
+    )
     write_text(folder / "report.html", html)
+    write_text(folder / "report.md", _markdown(report, sections, figures, runs))
     return [folder / "report.html", folder / "report.md", *files]
 
 
-def _lead(report: Report) -> str:
-    """What this is, in two sentences."""
-    cells = [cell for table in report.tables for row in table.rows for cell in row.cells if cell.applies]
-    filled = sum(cell.ours is not None for cell in cells)
+def update_document(document: Path, report: Report) -> bool:
+    """Renew the tables between the markers of a Markdown document; return whether anything changed."""
+    try:
+        old = document.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise UserError(f"{document} is not UTF-8 text.") from None
+    try:
+        new = fill_markers(old, report.sections(_relative(report.results, document.parent)))
+    except UserError as error:
+        raise UserError(f"{document}: {error}") from None
+    if new != old:
+        write_text(document, new)
+    return new != old
+
+
+def fill_markers(text: str, sections: dict[str, Section]) -> str:
+    """Return `text` with each table that it has markers for between them."""
+    names = re.findall(re.escape(BEGIN).replace(r"\{name\}", "([a-z0-9-]+)"), text)
+    if not names:
+        raise UserError(f"there are no markers for tables, such as {BEGIN.format(name='results')}.")
+    for name in names:
+        begin = BEGIN.format(name=name)
+        end = END.format(name=name)
+        if name not in sections:
+            raise UserError(f'there is no table "{name}"{nearest(name, sections)}')
+        before, rest = text.split(begin, 1)
+        if end not in rest:
+            raise UserError(f"the marker {end} is missing.")
+        after = rest.split(end, 1)[1]
+        text = f"{before}{begin}\n{section_to_markdown(sections[name])}\n{end}{after}"
+    return text
+
+
+def section_to_markdown(section: Section) -> str:
+    """Render the caption and the table of a section."""
+    caption = text_to_markdown(section.caption)
+    return f"{caption}\n\n{to_markdown(section.table)}" if caption else to_markdown(section.table)
+
+
+def _relative(path: Path, folder: Path) -> str:
+    return Path(os.path.relpath(path, folder)).as_posix()
+
+
+def _summary(report: Report) -> str:
+    results = [result for table in report.tables for row in table.rows for result in row.results if result.applies]
+    filled = sum(result.ours is not None for result in results)
     return (
-        "Every table of Yang et al. (ICLR 2018) that this code can run, the paper's numbers beside ours. "
-        f"{len(report.records)} runs fill {filled} of {len(cells)} cells; what has not been run says so."
+        "Every table of Yang et al. (ICLR 2018) that this code can reproduce, the paper's numbers beside ours. "
+        f"{len(report.runs)} runs fill {filled} of {len(results)} cells."
     )
 
 
-def _cards(records: list[Record]) -> list[tuple[str, str, str]]:
-    """The best test perplexities so far, chosen on validation: number, what, and how it was come by."""
-    cards = []
-    for table, (prefix, corpus) in enumerate(CORPORA.items(), start=1):
-        mine = [r for name in RECIPES if name.startswith(f"{prefix}-") for r in runs_of(name, records)]
-        for states, what in ((("trained", "finetuned"), ""), (("dynamic",), ", dynamic evaluation")):
-            found = [(*one, state) for state in states if (one := best(mine, of_state(state)))]
-            if found:
-                record, scores, state = min(found, key=lambda one: one[1]["valid_ppl"])
-                where = origin(record, scores)
-                how = f"`{record.recipe}`, {(where.seconds or 0) / 60:.0f} min of one {where.machine}"
-                printed = in_paper(RECIPES[record.recipe], state, table)
-                how += f"; the paper: {printed.test:.2f}" if printed else ""
-                cards.append((f"{scores['test_ppl']:.2f}", f"{corpus}, test perplexity{what}", how))
+def _cards(runs: list[RecordedRun]) -> list[tuple[str, str, Text]]:
+    """Return the best test perplexities, chosen on validation: what was measured, the number, and the run."""
+    cards: list[tuple[str, str, Text]] = []
+    for number, (corpus, corpus_name) in enumerate(CORPORA.items(), start=1):
+        candidates = [run for name in RECIPES if name.startswith(f"{corpus}-") for run in runs_of(name, runs)]
+        for states, how in ((("trained", "finetuned"), ""), (("dynamic",), ", dynamic evaluation")):
+            scores = [(one.valid, state, one) for state in states if (one := best_score(candidates, state))]
+            if not scores:
+                continue
+            _, state, best = min(scores, key=lambda item: item[0])
+            in_paper = single_model_in_paper(RECIPES[best.run.recipe], state, number)
+            about = f", {best.seconds / 60:.0f} min of one {best.run.machine(best.epochs)}"
+            about += f"; the paper: {in_paper.test:.2f}" if in_paper else ""
+            title = f"{corpus_name}, test perplexity{how}"
+            cards.append((title, f"{best.test:.2f}", (Code(best.run.recipe), about)))
     return cards
 
 
-def _lists(report: Report) -> dict[str, list[str]]:
-    missing = [f"{table.title}: {'; '.join(gone)}" for table in report.tables if (gone := table.missing())]
-    return {"Not run": missing + [f"The paper's {text}" for text in report.untouched()]}
-
-
-def _run(record: Record) -> dict[str, str]:
-    data = record.data
-    changed = " ".join(f"{key}={value}" for key, value in record.overrides.items())
-    adapted = of_state("dynamic")(record)
-    return {
-        "path": record.path,
-        "record": record.file.removesuffix(".json"),
-        "what": f"`{record.recipe}`"
-        + (", finetuned" if record.finetuned else "")
-        + (f" with {changed}" if changed else ""),
-        "epochs": str(data["epochs"]),
-        "minutes": f"{data['seconds'] / 60:.1f}",
-        "valid / test": f"{data['valid_ppl']:.2f} / {data['test_ppl']:.2f}",
-        "dynamic": f"{adapted['valid_ppl']:.2f} / {adapted['test_ppl']:.2f}" if adapted else "",
-        "seed": str(data["seed"]),
-        "commit": (record.commit() or "")[:7],
-        "machine": record.machine(),
-    }
-
-
-def _markdown(report: Report, captions: dict[str, str], link: str) -> str:
-    parts = [f"# {TITLE}", _lead(report)]
-    for table in report.tables:
-        source = f" The paper's {' and '.join(f'table {n}' for n in table.tables)}." if table.tables else ""
-        parts += [f"## {table.title}", table.about + source, markdown(table, link)]
-    parts += ["## What it costs", cost.cost_text(report.results)]
-    if captions:
+def _markdown(report: Report, sections: list[Section], figures: dict[str, CaptionedFigure], runs: Section) -> str:
+    parts = [f"# {TITLE}", _summary(report)]
+    for section in sections:
+        about = text_to_markdown(section.about)
+        parts += [f"## {section.title}", *([about] if about else []), section_to_markdown(section)]
+    if figures:
         parts.append("## Curves")
-        parts += [f"![{caption}](figures/{name}.png)\n\n{caption}" for name, caption in captions.items()]
-    for heading, items in _lists(report).items():
-        parts += [f"## {heading}", "\n".join(f"- {item}" for item in items)]
-    runs = [_run(record) for record in report.records]
-    if runs:
-        names = [key for key in runs[0] if key != "path"]
-        lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
-        for run in runs:
-            values = [f"[{run['record']}]({address(link, run['path'])})", *(run[key] for key in names[1:])]
-            lines.append(f"| {' | '.join(values)} |")
-        parts += ["## Every run", "\n".join(lines)]
+        parts += [f"![{figure.caption}](figures/{name}.png)" for name, figure in figures.items()]
+    parts += ["## Not run", "\n".join(f"- {item}" for item in report.missing())]
+    parts += [f"## {runs.title}", to_markdown(runs.table)]
     return "\n\n".join(parts) + "\n"
