@@ -59,27 +59,6 @@ def test_dynamic_evaluation_changes_no_file_of_the_run(place, trained):
 
 
 
-def test_report_of_ones_own_records(place, trained):
-    highrank("record", "run", "--out", "results/runs/mine.json", cwd=place)
-    done = highrank("report", "--out", "page", cwd=place)
-    assert "Written to:\n  page/report.html\n  page/report.md\n" in done.stdout
-    page = (place / "page" / "report.html").read_text()
-    assert "mine" in page
-    assert page.count("<table") == page.count("<div class=scroll><table")  # none is cut off on a narrow screen
-    cells = json.loads(highrank("report", "--json", cwd=place).stdout)
-    assert all(cell["ours"] is None for cell in cells)  # another text and another model: not the paper's cells
-    assert {cell["table"] for cell in cells} >= {"ptb", "wt2", "ten-minutes", "components", "ablation", "rank", "kld"}
-    (place / "notes.md").write_text("<!-- ptb: made by 'highrank report' -->\n<!-- end of ptb -->\n")
-    assert "Written to notes.md (tables renewed)" in highrank("report", "--readme", "notes.md", cwd=place).stdout
-    assert "already up to date" in highrank("report", "--readme", "notes.md", cwd=place).stdout
-    assert "58.08\u00a0/\u00a055.97" in (place / "notes.md").read_text()
-    assert "58.08 / 55.97" in highrank("report", cwd=place).stdout
-    assert "there is no folder nowhere" in fails("report", "--results", "nowhere", cwd=place)
-    assert "there is no file gone.md" in fails("report", "--readme", "gone.md", cwd=place)
-    (place / "old.md").write_bytes("<!-- ptb -->\n\xe9".encode("latin-1"))
-    assert "old.md is not UTF-8 text" in fails("report", "--readme", "old.md", cwd=place)
-
-
 @pytest.mark.parametrize("how", ["dynamic", "cache"])
 def test_settings_are_tuned_on_validation(place, trained, how):
     arguments = ("evaluate", "run", f"--{how}", "--tune", "--tune-tokens", 60)

@@ -15,9 +15,8 @@ from highrank.report.write import fill_markers, update_document, write_report
 from result_files import analysis, run_record, write_results
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [
-    p for p in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")] if "made by 'highrank report'" in p.read_text()
-]
+MARK = "made by 'highrank report'"
+DOCUMENTS = [path for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))] if MARK in path.read_text()]
 HOSTILE = "<script>alert('x')</script> [x](y) & \"ü\""
 MARKED = "before\n<!-- x: made by 'highrank report' -->\nold\n<!-- end of x -->\nafter"
 

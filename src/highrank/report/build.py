@@ -8,7 +8,7 @@ from highrank.report.cost import cost_sections, slowdown_table
 from highrank.report.overview import best_runs
 from highrank.report.perplexity import ablation, single_models, ten_minutes
 from highrank.report.rank import components_table, kld_table, rank_table
-from highrank.report.records import AnalysedModel, RecordedRun, load_analyses, load_runs
+from highrank.report.records import RecordedAnalysis, RecordedRun, load_analyses, load_runs
 from highrank.report.results import ResultTable, Section
 
 
@@ -18,7 +18,7 @@ class Report:
 
     results: Path
     runs: list[RecordedRun]
-    analyses: list[AnalysedModel]
+    analyses: list[RecordedAnalysis]
     tables: list[ResultTable]
     costs: list[Section]
 

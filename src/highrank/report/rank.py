@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from highrank.recipes import RECIPES
 from highrank.report import paper
-from highrank.report.records import AnalysedModel, RecordedRun
+from highrank.report.records import RecordedAnalysis, RecordedRun, short_machine_name
 from highrank.report.results import Origin, Quantity, Result, ResultTable, Row
 from highrank.report.scores import final_score
 from highrank.report.table import Code
@@ -16,7 +16,7 @@ HEADS = {"ptb-softmax": "Softmax", "ptb-moc": "MoC", "ptb-mos": "MoS"}
 SPLITS = ("valid", "test")
 
 
-def rank_table(analyses: list[AnalysedModel]) -> ResultTable:
+def rank_table(analyses: list[RecordedAnalysis]) -> ResultTable:
     """Build table 6."""
     about = (
         "Numerical rank of the matrix of log-probabilities, 10,000 columns and one row per token: the number of "
@@ -28,31 +28,32 @@ def rank_table(analyses: list[AnalysedModel]) -> ResultTable:
     return ResultTable("rank", "Rank on Penn Treebank", about, "head", quantities, rows, paper_tables=(6,))
 
 
-def kld_table(analyses: list[AnalysedModel]) -> ResultTable:
+def kld_table(analyses: list[RecordedAnalysis]) -> ResultTable:
     """Build table 11."""
     about = "Mean Kullback-Leibler divergence between the predictions in two contexts, in nats."
-    rows = _rows_by_head([model for model in analyses if model.kld], paper.KLD, "table 11", _kld_result)
+    rows = _rows_by_head([analysis for analysis in analyses if analysis.model.kld], paper.KLD, "table 11", _kld_result)
     quantities = tuple(Quantity(split, digits=3, less_is_better=False) for split in SPLITS)
     title = "Expected pairwise divergence on Penn Treebank"
     return ResultTable("kld", title, about, "head", quantities, rows, paper_tables=(11,))
 
 
-def components_table(runs: list[RecordedRun], analyses: list[AnalysedModel]) -> ResultTable:
+def components_table(runs: list[RecordedRun], analyses: list[RecordedAnalysis]) -> ResultTable:
     """Build table 7: perplexity and rank over K, the number of softmaxes."""
     study = component_study(runs)
     epochs = next((run.record.epochs for run in study.values()), None)
-    models = component_analyses(analyses, epochs)
+    by_k = component_analyses(analyses, epochs)
     rows = []
-    for k in sorted({*K_VALUES, *study, *models}):
+    for k in sorted({*K_VALUES, *study, *by_k}):
         in_paper = paper.COMPONENTS.get(k)
         test, valid, rank, effective_rank = Result(), Result(), Result(), Result()
         if k in study:
             ours = final_score(study[k])
             test = Result(ours=(ours.test,), origin=ours.origin())
             valid = Result(ours=(ours.valid,), origin=ours.origin())
-        if k in models:
-            rank = _rank_result(models[k])
-            effective_rank = replace(rank, ours=(models[k].effective_rank,), lower_bound=False)
+        if k in by_k:
+            rank = _rank_result(by_k[k])
+            if (effective := by_k[k].model.effective_rank) is not None:
+                effective_rank = replace(rank, ours=(effective,), lower_bound=False)
         if in_paper:
             test = replace(test, paper=(in_paper.test,), source="table 7")
             rank = replace(rank, paper=(in_paper.rank,), source="table 7")
@@ -86,52 +87,68 @@ def component_study(runs: list[RecordedRun]) -> dict[int, RecordedRun]:
     return largest if len(largest) > 1 else {}
 
 
-def component_analyses(analyses: list[AnalysedModel], epochs: int | None) -> dict[int, AnalysedModel]:
+def component_analyses(analyses: list[RecordedAnalysis], epochs: int | None) -> dict[int, RecordedAnalysis]:
     """Return the best analysis of ptb-mos for each K; those of models trained for `epochs` come first."""
-    models: dict[int, AnalysedModel] = {}
-    for model in sorted(analyses, key=lambda model: (model.epochs != epochs, analysis_order(model))):
-        if model.recipe == "ptb-mos":
-            models.setdefault(model.n_components, model)
-    return models
+    by_k: dict[int, RecordedAnalysis] = {}
+    for analysis in sorted(analyses, key=lambda one: (one.model.epochs != epochs, analysis_order(one))):
+        if analysis.model.recipe == "ptb-mos":
+            by_k.setdefault(analysis.model.n_components, analysis)
+    return by_k
 
 
-def analysis_order(model: AnalysedModel) -> tuple[bool, bool, int]:
+def has_recipe_k(analysis: RecordedAnalysis) -> bool:
+    """Return whether an analysed model has as many components as its recipe."""
+    recipe = RECIPES.get(analysis.model.recipe or "")
+    return recipe is not None and analysis.model.n_components == recipe.model.n_components
+
+
+def analysis_order(analysis: RecordedAnalysis) -> tuple[bool, bool, int]:
     """Sort key: exact ranks before lower bounds, test before validation, long training before short."""
-    return model.is_lower_bound, model.split != "test", -model.epochs
+    return analysis.is_lower_bound, analysis.record.split != "test", -(analysis.model.epochs or 0)
 
 
 def _rows_by_head(
-    analyses: list[AnalysedModel],
+    analyses: list[RecordedAnalysis],
     in_paper: dict[str, paper.Pair],
     source: str,
-    result: Callable[[AnalysedModel], Result],
+    result: Callable[[RecordedAnalysis], Result],
 ) -> list[Row]:
     """Return a row per head with the paper's number and the result of our best analysed model, for each split."""
     rows = []
     for recipe, head in HEADS.items():
-        k = RECIPES[recipe].model.n_components
+        candidates = [analysis for analysis in analyses if analysis.model.recipe == recipe and has_recipe_k(analysis)]
         results = []
         for split in SPLITS:
-            models = [m for m in analyses if m.recipe == recipe and m.split == split and m.n_components == k]
-            ours = result(min(models, key=analysis_order)) if models else Result()
+            of_split = [analysis for analysis in candidates if analysis.record.split == split]
+            ours = result(min(of_split, key=analysis_order)) if of_split else Result()
             results.append(replace(ours, paper=(getattr(in_paper[recipe], split),), source=source))
         rows.append(Row(head, tuple(results)))
     return rows
 
 
-def _rank_result(model: AnalysedModel) -> Result:
-    return Result(ours=(model.rank,), origin=_origin(model), lower_bound=model.is_lower_bound)
+def _rank_result(analysis: RecordedAnalysis) -> Result:
+    bound = analysis.is_lower_bound
+    return Result(ours=(analysis.model.rank,), origin=_origin(analysis), lower_bound=bound)
 
 
-def _kld_result(model: AnalysedModel) -> Result:
-    assert model.kld is not None
-    return Result(ours=(model.kld["mean"],), origin=_origin(model), error=model.kld["standard_error"])
+def _kld_result(analysis: RecordedAnalysis) -> Result:
+    kld = analysis.model.kld
+    assert kld is not None
+    return Result(ours=(kld.mean,), origin=_origin(analysis), error=kld.standard_error)
 
 
-def _origin(model: AnalysedModel) -> Origin:
-    about = [f"{model.tokens:,} tokens of {model.split}"]
+def _origin(analysis: RecordedAnalysis) -> Origin:
+    model = analysis.model
+    provenance = analysis.record.provenance
+    about = [f"{analysis.record.tokens:,} tokens of {analysis.record.split}"]
     if model.projected:
         about.append(f"through {model.projected:,} random columns: a lower bound")
     if model.kld:
-        about.append(f"divergence ± {model.kld['standard_error']:.3f}")
-    return Origin(model.path, model.commit, model.machine, epochs=model.epochs, about=", ".join(about))
+        about.append(f"divergence ± {model.kld.standard_error:.3f}")
+    return Origin(
+        path=analysis.path,
+        commit=provenance["commit"],
+        machine=short_machine_name(provenance["machine"]),
+        epochs=model.epochs,
+        about=", ".join(about),
+    )

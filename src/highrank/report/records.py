@@ -7,9 +7,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
+from highrank.analysis.record import AnalysisRecord, ModelAnalysis
 from highrank.errors import UserError
-from highrank.files import read_json
 from highrank.recipes import RECIPES
+from highrank.runs.analysis import read_analysis
 from highrank.runs.record import Piece, RunRecord, read_record
 from highrank.schema import from_json
 
@@ -83,24 +84,12 @@ def load_runs(results: Path) -> list[RecordedRun]:
 
 
 @dataclass(frozen=True)
-class AnalysedModel:
-    """One model of an analysis in results/analysis/."""
+class RecordedAnalysis:
+    """One model of an analysis record, and the file's name in results/analysis/."""
 
     file: str
-    split: str | None
-    tokens: int
-    vocabulary: int
-    machine: str
-    commit: str | None
-    recipe: str
-    head: str
-    n_components: int
-    epochs: int
-    rank: int
-    effective_rank: float
-    projected: int | None  # columns of the random projection, if one was used
-    kld: dict[str, Any] | None
-    spectrum: dict[str, Any]
+    record: AnalysisRecord
+    model: ModelAnalysis
 
     @property
     def path(self) -> str:
@@ -109,25 +98,19 @@ class AnalysedModel:
     @property
     def is_lower_bound(self) -> bool:
         """Whether the true rank may be higher: projected, or fewer rows than the rank a mixture can reach."""
-        return self.projected is not None or (self.head == "mos" and self.tokens < self.vocabulary)
+        few_rows = self.record.tokens < self.record.vocabulary
+        return self.model.projected is not None or (self.model.head == "mos" and few_rows)
 
 
-def load_analyses(results: Path) -> list[AnalysedModel]:
-    """Read every analysed model that was trained from a recipe."""
-    models = []
+def load_analyses(results: Path) -> list[RecordedAnalysis]:
+    """Read the analyses of every model that was trained from a recipe."""
     folder = results / "analysis"
-    keys = ("recipe", "head", "n_components", "epochs", "rank", "effective_rank", "projected", "kld", "spectrum")
+    analyses = []
     for path in sorted(folder.glob("**/*.json")):
-        data = read_json(path, "analysis")
-        origin: dict[str, Any] = {"file": path.relative_to(folder).as_posix()}
-        try:
-            origin |= {key: data[key] for key in ("split", "tokens", "vocabulary")}
-            origin |= {"machine": short_machine_name(data["provenance"]["machine"])}
-            origin |= {"commit": data["provenance"]["commit"]}
-            models += [AnalysedModel(**origin, **{k: m[k] for k in keys}) for m in data["models"] if m["recipe"]]
-        except (KeyError, TypeError) as error:
-            raise UserError(f"{path} is not an analysis: {error}. Recreate it with 'highrank analyze'.") from None
-    return models
+        record = read_analysis(path)
+        file = path.relative_to(folder).as_posix()
+        analyses += [RecordedAnalysis(file, record, model) for model in record.models if model.recipe]
+    return analyses
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from highrank.plotting import GREY, HEADS, PURPLE, pyplot
 from highrank.recipes import RECIPES
 from highrank.report import paper
 from highrank.report.perplexity import CORPORA
-from highrank.report.rank import K_VALUES, analysis_order, component_analyses, component_study
-from highrank.report.records import AnalysedModel, RecordedRun
+from highrank.report.rank import K_VALUES, analysis_order, component_analyses, component_study, has_recipe_k
+from highrank.report.records import RecordedAnalysis, RecordedRun
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,7 +26,7 @@ class CaptionedFigure:
     figure: "Figure"
 
 
-def report_figures(runs: list[RecordedRun], analyses: list[AnalysedModel]) -> dict[str, CaptionedFigure]:
+def report_figures(runs: list[RecordedRun], analyses: list[RecordedAnalysis]) -> dict[str, CaptionedFigure]:
     """Draw the figures for which there are records, by name."""
     figures = {f"curves-{corpus}": learning_curves(corpus, runs) for corpus in CORPORA}
     figures["components"] = components(runs, analyses)
@@ -67,11 +67,11 @@ def learning_curves(corpus: str, runs: list[RecordedRun]) -> CaptionedFigure | N
     return CaptionedFigure(caption, figure)
 
 
-def components(runs: list[RecordedRun], analyses: list[AnalysedModel]) -> CaptionedFigure | None:
+def components(runs: list[RecordedRun], analyses: list[RecordedAnalysis]) -> CaptionedFigure | None:
     """Draw test perplexity and rank over K, the paper's and ours."""
     study = component_study(runs)
     epochs = next((run.record.epochs for run in study.values()), None)
-    ranks = {k: model.rank for k, model in component_analyses(analyses, epochs).items()}
+    ranks = {k: analysis.model.rank for k, analysis in component_analyses(analyses, epochs).items()}
     if len(study) < 2 and len(ranks) < 2:
         return None
     figure, axes = _panels(2)
@@ -91,25 +91,24 @@ def components(runs: list[RecordedRun], analyses: list[AnalysedModel]) -> Captio
     return CaptionedFigure(caption, figure)
 
 
-def spectrum(analyses: list[AnalysedModel]) -> CaptionedFigure | None:
+def spectrum(analyses: list[RecordedAnalysis]) -> CaptionedFigure | None:
     """Draw the singular values of the best analysed model of each Penn Treebank recipe."""
-    models: dict[str, AnalysedModel] = {}
-    for model in sorted(analyses, key=analysis_order):
-        recipe = RECIPES.get(model.recipe)
-        has_recipe_k = recipe is not None and model.n_components == recipe.model.n_components
-        if has_recipe_k and model.recipe.startswith("ptb-") and any(model.spectrum["values"]):
-            models.setdefault(model.recipe, model)
-    if not models:
+    best: dict[str, RecordedAnalysis] = {}
+    for analysis in sorted(analyses, key=analysis_order):
+        recipe = analysis.model.recipe or ""
+        if recipe.startswith("ptb-") and has_recipe_k(analysis) and any(analysis.model.spectrum.values):
+            best.setdefault(recipe, analysis)
+    if not best:
         return None
     figure, (axis,) = _panels(1)
-    for recipe, model in models.items():
-        largest = max(model.spectrum["values"])
-        normalised = [value / largest for value in model.spectrum["values"]]
-        label = f"{recipe}: rank {'at least ' if model.is_lower_bound else ''}{model.rank:,}"
-        axis.plot(model.spectrum["index"], normalised, color=_colour(recipe), label=label)
+    for recipe, analysis in best.items():
+        singular_values = analysis.model.spectrum.values
+        normalised = [value / max(singular_values) for value in singular_values]
+        label = f"{recipe}: rank {'at least ' if analysis.is_lower_bound else ''}{analysis.model.rank:,}"
+        axis.plot(analysis.model.spectrum.index, normalised, color=_colour(recipe), label=label)
     axis.set(xscale="log", yscale="log", xlabel="index", ylabel="singular value / largest")
     axis.legend(fontsize=9)
-    split = next(iter(models.values())).split
+    split = next(iter(best.values())).record.split
     return CaptionedFigure(f"Penn Treebank, {split}: singular values of the matrix of log-probabilities.", figure)
 
 
