@@ -1,4 +1,4 @@
-# The two commands a newcomer needs: `make quickstart` and `make test`. Both set up .venv first, at no cost when it is there.
+# `make quickstart` and `make test` are all a newcomer needs. Each target sets up .venv first, which takes no time when it is up to date.
 .PHONY: quickstart test test-oldest check format clean
 
 quickstart:
@@ -9,7 +9,7 @@ test:
 	@./setup.sh dev
 	@OMP_NUM_THREADS=1 .venv/bin/python -m pytest -n auto --maxprocesses 8
 
-# With the oldest versions that pyproject.toml allows (torch comes with its CUDA libraries: several gigabytes).
+# The oldest versions that pyproject.toml allows. torch brings its CUDA libraries: a download of several gigabytes.
 test-oldest:
 	@./setup.sh dev
 	@.venv/bin/uv venv --quiet --clear --python .venv/bin/python .venv-oldest
@@ -28,4 +28,4 @@ format:
 	@.venv/bin/ruff format .
 
 clean:
-	rm -rf .venv .venv-oldest .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-oldest .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

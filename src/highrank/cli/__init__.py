@@ -6,7 +6,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-import highrank
+from highrank._version import __version__
 from highrank.cli import analyze, bench, compare, data, evaluate, quickstart, recipes, record, report, theory, train
 from highrank.errors import UserError
 
@@ -66,7 +66,7 @@ def _fail(sentence: str) -> NoReturn:
 
 def _print_version(requested: bool) -> None:
     if requested:
-        print(f"highrank {highrank.__version__}")
+        print(f"highrank {__version__}")
         raise typer.Exit
 
 

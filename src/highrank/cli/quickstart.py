@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
 
-from highrank.cli.console import print_table, print_written, progress, say
+from highrank.cli.console import out, print_table, print_written, progress, say
 
 if TYPE_CHECKING:
     from highrank.analysis.finite_language.laboratory import Fit
@@ -79,9 +81,9 @@ def quickstart(
 
     language = gaussian_language(CONTEXTS, WORDS, SCALE, torch.Generator().manual_seed(seed))
     say("1. A finite language of full rank", style="bold")
-    say(
-        f"   {CONTEXTS} contexts, {WORDS} words, random log-probabilities: the matrix A = log P* has rank {WORDS}.\n"
-        "   A softmax over D-dimensional embeddings reaches rank D + 2 at most. Fitting each head to P*:\n"
+    _say_wrapped(
+        f"{CONTEXTS} contexts and {WORDS} words with random log-probabilities: the matrix A = log P* has rank {WORDS}. "
+        "A softmax over D-dimensional embeddings reaches rank D + 2 at most. Fitting each head to P*:"
     )
     with progress() as on_stage:
         fits = _fit_heads(language, seed, on_stage)
@@ -89,9 +91,9 @@ def quickstart(
 
     corpus = load_corpus("pydoc")
     say("2. A real text: Python's reference documentation", style="bold")
-    say(
-        f"   {len(corpus.splits['train']):,} training tokens, {corpus.vocab_size:,} words. Three small AWD-LSTMs with "
-        f"equal parameter budgets, {EPOCHS} epochs each:\n"
+    _say_wrapped(
+        f"{len(corpus.splits['train']):,} training tokens, {corpus.vocab_size:,} words. Three small AWD-LSTMs with "
+        f"equal parameter budgets, {EPOCHS} epochs each:"
     )
     models = [_train(name, corpus, folder / "runs" / name, seed) for name in RECIPE_NAMES]
     _show_models(models)
@@ -193,11 +195,10 @@ def _show_fits(language: "FiniteLanguage", fits: "list[Fit]") -> None:
     low = max(softmax.rank, moc.rank)
     distance = "closer to" if mos.kl < min(softmax.kl, moc.kl) else "no closer to"
     verdict = "fits, as the theory predicts" if control.kl < 0.1 * softmax.kl else "does not fit within these steps"
-    say(
-        f"   The floor, exp(entropy of P*), is a perplexity of {math.exp(language.entropy):.3f}. With D = {EMBED_DIM}, "
-        f"Softmax and MoC end at rank {low};\n   MoS reaches rank {mos.rank} and comes {distance} P* than both. "
-        "MoC has as many parameters as MoS, so their number is not\n   the reason. "
-        f"The control with D = {WORDS} {verdict}.\n"
+    _say_wrapped(
+        f"The floor, exp(entropy of P*), is a perplexity of {math.exp(language.entropy):.3f}. With D = {EMBED_DIM}, "
+        f"Softmax and MoC end at rank {low}; MoS reaches rank {mos.rank} and comes {distance} P* than both. MoC has as "
+        f"many parameters as MoS, so their number is not the reason. The control with D = {WORDS} {verdict}."
     )
 
 
@@ -206,7 +207,6 @@ def _train(name: str, corpus: "Corpus", folder: Path, seed: int) -> TrainedModel
     import torch
 
     from highrank.analysis import analyze, carrying_state
-    from highrank.cli.console import out
     from highrank.cli.training_progress import watch
     from highrank.recipes import RECIPES
     from highrank.runs.folder import Run, load
@@ -257,12 +257,16 @@ def _show_models(models: list[TrainedModel]) -> None:
     print_table(table)
     softmax, moc, mos = models
     best = min(models, key=lambda model: model.test_ppl)
-    say(
-        f"   Ranks: {softmax.rank} (Softmax) and {moc.rank} (MoC) with a bound of {softmax.rank_bound}; "
-        f"{mos.rank:,} (MoS). {best.name} has the lowest test perplexity.\n"
-        f"   One seed, {EPOCHS} epochs and a small corpus say little about perplexity: "
-        "the paper's comparison needs its corpora and schedules.\n"
+    _say_wrapped(
+        f"Ranks: {softmax.rank} (Softmax) and {moc.rank} (MoC) with a bound of {softmax.rank_bound}; {mos.rank:,} "
+        f"(MoS). {best.name} has the lowest test perplexity. One seed, {EPOCHS} epochs and a small corpus say little "
+        "about perplexity: the paper's comparison needs its corpora and schedules."
     )
+
+
+def _say_wrapped(text: str) -> None:
+    """Print an indented paragraph that fits the screen, and an empty line."""
+    out.print(Padding(Text(text), (0, 0, 1, 3)))
 
 
 def _suggest_commands(models: list[TrainedModel]) -> None:
