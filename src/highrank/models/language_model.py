@@ -11,6 +11,7 @@ from highrank.heads import Head, MoCHead, MoSHead, SoftmaxHead
 from highrank.models.awd_lstm import AWDLSTM, Hidden
 from highrank.ops.lstm import State
 from highrank.recipes import ModelSpec
+from highrank.recipes.switchboard import Seq2SeqSpec
 
 
 class Scored(NamedTuple):
@@ -49,6 +50,15 @@ class LanguageModel(nn.Module):
         hidden = self.backbone(words, state)
         return self.head.log_prob(hidden.g), hidden.state
 
+    def step(self, words: Tensor, state: list[State]) -> tuple[Tensor, list[State]]:
+        """Read one word per row, (N,); return log-probabilities of the next, (N, V), and the new state."""
+        log_prob, state = self.log_prob(words[None], state)
+        return log_prob[0], state
+
+    def select_rows(self, state: list[State], rows: Tensor) -> list[State]:
+        """Return the state whose row i is row rows[i] of `state`."""
+        return [(h[rows], c[rows]) for h, c in state]
+
     def n_parameters(self) -> int:
         """Return the number of parameters, counting tied ones once."""
         return sum(p.numel() for p in self.parameters())
@@ -67,13 +77,16 @@ def build_model(spec: ModelSpec, vocab_size: int) -> LanguageModel:
         weight_drop=spec.weight_drop,
     )
     weight = backbone.embedding if spec.tied else None
-    in_features = backbone.hidden_sizes[-1]
+    return LanguageModel(backbone, build_head(spec, backbone.hidden_sizes[-1], vocab_size, weight))
+
+
+def build_head(spec: ModelSpec | Seq2SeqSpec, in_features: int, vocab_size: int, weight: nn.Parameter | None) -> Head:
+    """Build the head of a recipe for hidden states of size `in_features`, tied to `weight` if there is one."""
     if spec.head == "softmax":
-        return LanguageModel(backbone, SoftmaxHead(in_features, vocab_size, weight=weight))
+        return SoftmaxHead(in_features, vocab_size, weight=weight)
     mixtures = {"moc": MoCHead, "mos": MoSHead}
     if spec.head not in mixtures:
         raise ValueError(f"unknown head {spec.head!r}: choose softmax, moc or mos")
-    head = mixtures[spec.head](
+    return mixtures[spec.head](
         in_features, spec.embed_dim, vocab_size, spec.n_components, dropout=spec.dropout_latent, weight=weight
     )
-    return LanguageModel(backbone, head)
