@@ -1,65 +1,99 @@
-"""What the tables of the benchmarks say of a row."""
+"""Rows of benchmarks as CSV files."""
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
-from rich.console import Console
+import torch
 
-from highrank.bench import table
+from highrank.bench.lstm import LSTMRow
+from highrank.bench.mos_nll import LossRow
+from highrank.bench.scaling import ScalingRow
+from highrank.bench.step import StepRow
+from highrank.bench.table import Row, Table, machine_name, origin, read_rows
+from highrank.errors import UserError
 
-TIMED = {"status": "ok", "machine": "a machine", "median_ms": 2.5, "q25_ms": 2.25, "q75_ms": 1234.5, "graph_ms": None}
-FAILED = {"status": "failed: [mps] is missing", "median_ms": None, "q25_ms": None, "q75_ms": None}
-
-
-def cells(made, row=0):
-    """The row as it is printed, by column."""
-    console = Console(width=400)
-    texts = [[console.render_str(cell).plain for cell in column.cells] for column in made.columns]
-    return dict(zip([column.header for column in made.columns], [text[row] for text in texts], strict=True))
+RESULTS = Path(__file__).parents[2] / "results" / "benchmarks"
+ORIGIN = {"highrank": "1", "commit": None, "python": "3", "torch": "2", "machine": "a, b", "started": "now"}
 
 
-def test_losses():
-    sizes = {"size": "ptb", "dtype": "float32", "implementation": "naive", "busy_ms": 1.0, "ceiling_tflops": 50.0}
-    row = TIMED | sizes | {"times_ours": 2.0, "eager_times_ours": 1.5, "tflops": 5.0, "extra_mib": 2048.4}
-    failed = row | FAILED | {"tflops": None, "times_ours": None, "grad_error": None}
-    made = table.loss_table([row | {"grad_error": 1.2e-7}, failed, row | {"tflops": 25.4, "grad_error": 0.0}])
-    assert made.title == "mos_nll, forward and backward, float32, a machine"
-    assert cells(made) == {
-        "size": "ptb", "implementation": "naive", "ms": "2.50", "quartiles": "2.25 to 1,234", "graph": "-",
-        "kernels": "1.00", "x ours": "2.00", "eager": "1.50", "TFLOP/s": "5.000", "ceiling": "10%",
-        "extra MiB": "2,048", "error": "1e-07", "note": "",
-    }  # fmt: skip
-    assert cells(made, 1) | {"note": "failed: [mps] is missing", "error": "-", "ceiling": "-"} == cells(made, 1)
-    assert (cells(made, 2)["TFLOP/s"], cells(made, 2)["error"]) == ("25", "0e+00")
+@dataclass(frozen=True, kw_only=True)
+class Sample(Row):
+    name: str
+    count: int
+    graphs: bool
+    ms: float | None = None
 
 
-def test_scaling():
-    row = {"sweep": "V", "N": 840, "K": 15, "D": 280, "V": 64_000, "dtype": "bfloat16", "best_ms": 9.0, "ratio": 4.5}
-    row |= {"softmax_ms": 2.0, "cross_entropy_ms": 3.0, "extra_mib": 60.25, "softmax_mib": None}
-    made = table.scaling_table([TIMED | row])
-    assert made.title == "mos_nll over K, V and N, D=280, bfloat16, a machine"
-    assert cells(made) == {
-        "sweep": "V", "N": "840", "K": "15", "V": "64,000", "ms": "9.00", "one softmax": "2.00", "ratio": "4.50",
-        "torch's softmax": "3.00", "extra MiB": "60.2", "one softmax, MiB": "-", "note": "",
-    }  # fmt: skip
+def sample(**changes):
+    return Sample(**{"name": 'a "b", c', "count": 3, "graphs": False, "ms": 0.1 + 0.2, **ORIGIN, **changes})
 
 
-def test_lstm():
-    row = TIMED | {"layers": "5-7", "implementation": "nn.LSTM", "batch": 12, "T": 70, "times_ours": 3.0}
-    made = table.lstm_table([row | {"graph_ms": 1.5}])
-    assert made.title == "LSTM layers, 70 steps, forward and backward, a machine"
-    assert cells(made) == {
-        "layers": "5-7", "implementation": "nn.LSTM", "batch": "12", "ms": "2.50", "quartiles": "2.25 to 1,234",
-        "graph": "1.50", "x ours": "3.00", "note": "",
-    }  # fmt: skip
+def test_rows_survive_the_round_trip(tmp_path):
+    table = Table(tmp_path / "new" / "a.csv", Sample)
+    rows = [sample(), sample(graphs=True, ms=None, load=0.5)]
+    for row in rows:
+        table.add(row)
+    assert read_rows(table.path, Sample) == rows
 
 
-@pytest.mark.parametrize(("paper", "shown"), [(1.9, "1.9x PTB/bs"), (None, "-")])
-def test_steps(paper, shown):
-    row = TIMED | {"recipe": "ptb-mos", "how": "float32, eager", "batch": 12, "K": 15, "tokens_per_second": 41234.5}
-    row |= {"peak_mib": 512.4, "slowdown": 1.75, "paper_slowdown": paper, "paper_column": "PTB/bs"}
-    made = table.step_table([row])
-    assert made.title == "whole training steps, a machine"
-    assert cells(made) == {
-        "recipe": "ptb-mos", "how": "float32, eager", "batch": "12", "K": "15", "ms": "2.50",
-        "quartiles": "2.25 to 1,234", "words/s": "41,234", "peak MiB": "512", "x softmax": "1.75", "paper": shown,
-        "note": "",
-    }  # fmt: skip
+def test_the_file_is_complete_after_every_row(tmp_path):
+    table = Table(tmp_path / "a.csv", Sample)
+    for count in range(1, 3):
+        table.add(sample())
+        assert len(read_rows(table.path, Sample)) == count
+
+
+def test_a_rows_own_columns_come_first(tmp_path):
+    table = Table(tmp_path / "a.csv", Sample)
+    table.add(sample())
+    with open(table.path, newline="") as file:
+        assert next(csv.reader(file))[:5] == ["name", "count", "graphs", "ms", "highrank"]
+
+
+def test_unknown_columns_are_ignored_and_missing_ones_take_their_default(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("name,count,graphs,extra,highrank,commit,python,torch,machine,started\nx,2,True,9,1,,3,2,m,now\n")
+    (row,) = read_rows(path, Sample)
+    assert (row.name, row.count, row.graphs, row.ms, row.load) == ("x", 2, True, None, None)
+
+
+@pytest.mark.parametrize(("column", "value"), [("count", "2.5"), ("ms", "fast"), ("graphs", "1"), ("count", "")])
+def test_a_cell_of_the_wrong_type_is_named(tmp_path, column, value):
+    table = Table(tmp_path / "a.csv", Sample)
+    table.add(sample(**{column: value}))
+    with pytest.raises(UserError, match=rf'a.csv, row 1: "{column}"'):
+        read_rows(table.path, Sample)
+
+
+def test_a_missing_column_is_named(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("name,graphs\nx,True\n")
+    with pytest.raises(UserError, match="highrank"):
+        read_rows(path, Sample)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "row_type"),
+    [("mos_nll_[ch]*.csv", LossRow), ("mos_nll_scaling_*.csv", ScalingRow), ("lstm_*.csv", LSTMRow),
+     ("step_[ch]*0.csv", StepRow), ("step_cpu.csv", StepRow), ("step_h200_again.csv", StepRow)],
+)  # fmt: skip
+def test_the_committed_results_can_be_read(pattern, row_type):
+    files = list(RESULTS.glob(pattern))
+    assert files
+    for file in files:
+        assert all(row.median_ms > 0 for row in read_rows(file, row_type))
+
+
+def test_the_origin_has_every_column():
+    assert origin(torch.device("cpu")).keys() == Row.__dataclass_fields__.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [("NVIDIA H200", "h200"), ("NVIDIA GeForce RTX 4090", "rtx_4090"), ("Tesla V100-SXM2", "tesla_v100_sxm2")],
+)
+def test_files_are_named_after_the_machine(monkeypatch, name, file):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
+    assert machine_name(torch.device("cuda")) == file

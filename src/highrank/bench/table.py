@@ -1,75 +1,150 @@
-"""The tables of the benchmarks, as a terminal shows them."""
+"""The results of a benchmark: frozen dataclasses as rows, saved as a CSV file after every measurement."""
 
-from rich.markup import escape
-from rich.table import Table
+import csv
+import dataclasses
+import importlib.metadata
+import inspect
+import os
+import re
+import types
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar, get_args, get_type_hints
 
-from highrank.bench.record import Row
+import torch
 
-
-def loss_table(rows: list[Row]) -> Table:
-    one = rows[0]
-    names = ["size", "implementation", "ms", "quartiles", "graph", "kernels", "x ours", "eager"]
-    names += ["TFLOP/s", "ceiling", "extra MiB", "error", "note"]
-    table = _table(f"mos_nll, forward and backward, {one['dtype']}, {one['machine']}", names, 2)
-    for row in rows:
-        share = row["tflops"] / row["ceiling_tflops"] if row["tflops"] else None
-        numbers = [_number(row["median_ms"]), _range(row), _number(row["graph_ms"]), _number(row["busy_ms"])]
-        numbers += [_number(row["times_ours"]), _number(row["eager_times_ours"])]
-        numbers += [_number(row["tflops"], 3 if (row["tflops"] or 0) < 10 else 0), f"{share:.0%}" if share else "-"]
-        numbers += [_number(row["extra_mib"], 0), f"{row['grad_error']:.0e}" if row["grad_error"] is not None else "-"]
-        table.add_row(row["size"], row["implementation"], *numbers, _note(row))
-    return table
+from highrank.errors import UserError
+from highrank.files import replacing
+from highrank.runs.provenance import provenance
 
 
-def scaling_table(rows: list[Row]) -> Table:
-    one = rows[0]
-    names = ["sweep", "N", "K", "V", "ms", "one softmax", "ratio", "torch's softmax", "extra MiB", "one softmax, MiB"]
-    table = _table(f"mos_nll over K, V and N, D={one['D']}, {one['dtype']}, {one['machine']}", [*names, "note"], 1)
-    for row in rows:
-        sizes = [f"{row[name]:,}" for name in ("N", "K", "V")]
-        numbers = [_number(row[name]) for name in ("best_ms", "softmax_ms", "ratio", "cross_entropy_ms")]
-        numbers += [_number(row[name], 1) for name in ("extra_mib", "softmax_mib")]
-        table.add_row(row["sweep"], *sizes, *numbers, _note(row))
-    return table
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """Where a number comes from. Subclasses add the columns of their benchmark, which come first in the file."""
+
+    highrank: str
+    commit: str | None
+    python: str
+    torch: str
+    machine: str
+    started: str
+    cuda: str | None = None
+    triton: str | None = None
+    load: float | None = None  # how many processes wanted a core in the minute before
 
 
-def lstm_table(rows: list[Row]) -> Table:
-    one = rows[0]
-    names = ["layers", "implementation", "batch", "ms", "quartiles", "graph", "x ours", "note"]
-    table = _table(f"LSTM layers, {one['T']} steps, forward and backward, {one['machine']}", names, 2)
-    for row in rows:
-        numbers = [_number(row["median_ms"]), _range(row), _number(row["graph_ms"]), _number(row["times_ours"])]
-        table.add_row(row["layers"], row["implementation"], str(row["batch"]), *numbers, _note(row))
-    return table
+@dataclass(frozen=True, kw_only=True)
+class TimedRow(Row):
+    """The time of one measurement (the fields of `timing.Timing`), or why there is none."""
+
+    device: str  # "cuda" or "cpu"
+    status: str = "ok"  # or "skipped: ...", "failed: ...", "rejected: ..."
+    median_ms: float | None = None
+    q25_ms: float | None = None
+    q75_ms: float | None = None
+    min_ms: float | None = None
+    max_ms: float | None = None
+    rounds: int | None = None
 
 
-def step_table(rows: list[Row]) -> Table:
-    names = ["recipe", "how", "batch", "K", "ms", "quartiles", "words/s", "peak MiB", "x softmax", "paper", "note"]
-    table = _table(f"whole training steps, {rows[0]['machine']}", names, 2)
-    for row in rows:
-        numbers = [str(row["batch"]), str(row["K"]), _number(row["median_ms"]), _range(row)]
-        numbers += [_number(row["tokens_per_second"], 0), _number(row["peak_mib"], 0), _number(row["slowdown"])]
-        paper = f"{row['paper_slowdown']:g}x {row['paper_column']}" if row["paper_slowdown"] else "-"
-        table.add_row(row["recipe"], row["how"], *numbers, paper, _note(row))
-    return table
+@dataclass(frozen=True, kw_only=True)
+class CallRow(TimedRow):
+    """The time of a forward and backward pass, also inside a CUDA graph."""
+
+    graph_ms: float | None = None
+    graph_q25_ms: float | None = None
+    graph_q75_ms: float | None = None
+    best_ms: float | None = None  # the smaller of median_ms and graph_ms
 
 
-def _table(title: str, names: list[str], left: int) -> Table:
-    table = Table(title=title, title_justify="left")
-    for i, name in enumerate(names):
-        table.add_column(name, justify="left" if i < left or name == "note" else "right", no_wrap=name != "note")
-    return table
+R = TypeVar("R", bound=Row)
 
 
-def _number(value: float | None, digits: int = 2) -> str:
-    if value is None:
-        return "-"
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.{digits}f}"
+class Table(Generic[R]):
+    """Rows of one type, in memory and in a CSV file that is complete after every change."""
+
+    def __init__(self, path: Path, row_type: type[R]) -> None:
+        self.path = path
+        self.row_type = row_type
+        self.rows: list[R] = []
+
+    def add(self, row: R) -> None:
+        """Append a row and save the file."""
+        self.replace([*self.rows, row])
+
+    def replace(self, rows: list[R]) -> None:
+        """Exchange all rows, for example for the same rows with ratios between them, and save the file."""
+        self.rows = rows
+        with replacing(self.path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, column_names(self.row_type))
+            writer.writeheader()
+            writer.writerows(map(to_columns, rows))
 
 
-def _range(row: Row) -> str:
-    return "-" if row["q25_ms"] is None else f"{_number(row['q25_ms'])} to {_number(row['q75_ms'])}"
+def column_names(row_type: type[Row]) -> list[str]:
+    """Return the columns of a row type: its own, then those of its base classes."""
+    return [name for cls in row_type.__mro__ for name in inspect.get_annotations(cls)]
 
 
-def _note(row: Row) -> str:
-    return "" if row["status"] == "ok" else escape(row["status"])
+def to_columns(row: Row) -> dict[str, Any]:
+    """Return the values of a row by column."""
+    return {name: getattr(row, name) for name in column_names(type(row))}
+
+
+def read_rows(path: Path, row_type: type[R]) -> list[R]:
+    """Read the rows of a CSV file. Columns without a default must exist; columns that the type lacks are ignored."""
+    hints = get_type_hints(row_type)
+    fields = dataclasses.fields(row_type)
+    rows = []
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            lines = list(csv.DictReader(file))
+    except (OSError, csv.Error, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read ({error}); run the benchmark again.") from None
+    for number, line in enumerate(lines, start=1):
+        values = {}
+        for field in fields:
+            text = line.get(field.name)
+            if text is None and field.default is not dataclasses.MISSING:
+                continue
+            try:
+                values[field.name] = _parse(hints[field.name], text)
+            except ValueError:
+                problem = "is missing" if text is None else f'must not be "{text}"'
+                raise UserError(f'{path}, row {number}: "{field.name}" {problem}; run the benchmark again.') from None
+        rows.append(row_type(**values))
+    return rows
+
+
+def _parse(hint: Any, text: str | None) -> Any:
+    """Convert the text of a cell to int, float, bool or str; an empty cell is None if the type allows that."""
+    if text is None:
+        raise ValueError
+    options = get_args(hint)
+    if types.NoneType in options:
+        if not text:
+            return None
+        hint = options[0]
+    if hint is bool:
+        if text not in ("True", "False"):
+            raise ValueError
+        return text == "True"
+    return hint(text)
+
+
+def origin(device: torch.device) -> dict[str, Any]:
+    """Return the columns of `Row` for measurements that start now on this machine."""
+    try:
+        triton: str | None = importlib.metadata.version("triton")
+    except importlib.metadata.PackageNotFoundError:
+        triton = None
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+    return {**provenance(device), "cuda": torch.version.cuda, "triton": triton, "load": load}
+
+
+def machine_name(device: torch.device) -> str:
+    """Return the machine's name for file names: "cpu", or a GPU's as in "h200"."""
+    if device.type == "cpu":
+        return "cpu"
+    name = torch.cuda.get_device_name(device).lower().removeprefix("nvidia ").removeprefix("geforce ")
+    return re.sub(r"[^a-z0-9]+", "_", name).strip("_")

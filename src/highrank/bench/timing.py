@@ -1,164 +1,118 @@
-"""Medians and quartiles over rounds in which everything takes its turn, so a slow moment of the machine meets all.
-
-On a GPU a call is timed between two events on an idle device: what launching costs is part of it. `graphed` times a
-CUDA graph of the call instead, and `busy_ms` adds up the kernels alone, the floor of any graph of them.
-"""
+"""Times of calls in milliseconds: Triton measures on a GPU, `torch.utils.benchmark` on a CPU."""
 
 import contextlib
 import gc
+import math
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 
-from highrank.ops import cuda_graph
+from highrank.ops.cuda_graph import create_library_handles
 
 Call = Callable[[], object]
-OUT_OF_TIME = "skipped: out of time"
-REPLAYS = 5  # between two events: a replay alone may be shorter than the launch of its graph
+CPU_SECONDS = 0.2  # the shortest measurement of a call on a CPU
 
 
-class Timing(NamedTuple):
+@dataclass(frozen=True)
+class Timing:
+    """Statistics of repeated measurements of one call."""
+
     median_ms: float
     q25_ms: float
     q75_ms: float
     min_ms: float
     max_ms: float
-    rounds: int
+    rounds: int  # how many measurements
 
     @classmethod
-    def of(cls, times: list[float]) -> "Timing":
-        q25, median, q75 = statistics.quantiles(times, n=4, method="inclusive") if len(times) > 1 else times * 3
-        return cls(median, q25, q75, min(times), max(times), len(times))
+    def of(cls, samples: list[float]) -> "Timing":
+        """Summarize measurements in milliseconds."""
+        quartiles = statistics.quantiles(samples, n=4, method="inclusive") if len(samples) > 1 else samples * 3
+        return cls(quartiles[1], quartiles[0], quartiles[2], min(samples), max(samples), len(samples))
 
 
-class Clock:
-    """Says when to start nothing new."""
+def time_call(call: Call, device: torch.device, rounds: int, clock: Callable[[], float] = time.perf_counter) -> Timing:
+    """Time a call about `rounds` times or more, after a warm-up.
 
-    def __init__(self, seconds: float | None) -> None:
-        self.seconds, self.began = seconds, time.monotonic()
-
-    def elapsed(self) -> float:
-        return time.monotonic() - self.began
-
-    def over(self) -> bool:
-        return self.seconds is not None and self.elapsed() > self.seconds
-
-
-def reason(error: Exception) -> str:
-    """What stands in the row of something that failed."""
-    lines = str(error).strip().splitlines() or [""]
-    return f"failed: {type(error).__name__}: {lines[0][:120]}"
+    On a GPU each call is timed between two events, with a cold L2 cache; launching its kernels is part of the time.
+    """
+    measure = _measure_on_gpu if device.type == "cuda" else _measure_on_cpu
+    samples = measure(call, 0.0, clock)
+    if len(samples) < rounds:
+        samples = measure(call, rounds * max(samples), clock)
+    return Timing.of(samples)
 
 
-def release(device: torch.device) -> None:
+def _measure_on_gpu(call: Call, milliseconds: float, clock: Callable[[], float]) -> list[float]:
+    from triton.testing import do_bench
+
+    samples: list[float] = do_bench(call, rep=max(100, math.ceil(milliseconds)), return_mode="all")
+    return samples
+
+
+def _measure_on_cpu(call: Call, milliseconds: float, clock: Callable[[], float]) -> list[float]:
+    from torch.utils.benchmark import Timer
+
+    timer = Timer("call()", globals={"call": call}, num_threads=torch.get_num_threads(), timer=clock)
+    measured = timer.blocked_autorange(min_run_time=max(CPU_SECONDS, milliseconds / 1e3))
+    return [seconds * 1e3 for seconds in measured.times]
+
+
+def time_graph(call: Call, device: torch.device) -> Timing:
+    """Time a call inside a CUDA graph, where its kernels follow one another without launches by the host.
+
+    The call must not read a value from the device: that fails the capture, and no later capture works.
+    """
+    from triton.testing import do_bench_cudagraph
+
+    release_memory(device)  # a graph has its own memory pool and cannot use what the allocator caches
+    create_library_handles(device)
+    return Timing.of(do_bench_cudagraph(call, return_mode="all"))
+
+
+def time_blocks(call: Call, wait: Call, rounds: int, repeat: int, warm_up: int) -> Timing:
+    """Time blocks of `repeat` calls by the wall clock, each until `wait` returns; the first `warm_up` do not count.
+
+    This is how training runs: the host prepares the next updates while the device works, and waits now and then.
+    """
+    samples = []
+    for _ in range(warm_up + rounds):
+        began = time.perf_counter()
+        for _ in range(repeat):
+            call()
+        wait()
+        samples.append((time.perf_counter() - began) * 1e3 / repeat)
+    return Timing.of(samples[warm_up:])
+
+
+def time_columns(call: Call, device: torch.device, rounds: int, graph: bool) -> dict[str, Any]:
+    """Return the time columns of a `table.CallRow`: times of plain calls and, if `graph`, inside a CUDA graph."""
+    eager = time_call(call, device, rounds)
+    columns = {**asdict(eager), "best_ms": eager.median_ms}
+    if graph:
+        timing = time_graph(call, device)
+        columns |= {"graph_ms": timing.median_ms, "graph_q25_ms": timing.q25_ms, "graph_q75_ms": timing.q75_ms}
+        columns["best_ms"] = min(eager.median_ms, timing.median_ms)
+    return columns
+
+
+def matrix_ceiling(dtype: torch.dtype, device: torch.device) -> float:
+    """Return the TFLOP/s that the matrix library reaches on a product of two large square matrices."""
+    side = 8192 if device.type == "cuda" else 1024
+    if device.type == "cpu" and dtype != torch.float32:
+        side = 256  # many CPUs have no fast half-precision products
+    a = torch.randn(side, side, device=device).to(dtype)
+    timing = time_call(lambda: a @ a, device, rounds=3)
+    return 2 * side**3 / timing.min_ms / 1e9
+
+
+def release_memory(device: torch.device) -> None:
+    """Return the memory of deleted tensors to the device."""
     gc.collect()
     if device.type == "cuda":
         with contextlib.suppress(RuntimeError):  # after an error that the device does not recover from
             torch.cuda.empty_cache()
-
-
-def once(call: Call, device: torch.device, repeat: int = 1) -> float:
-    """Milliseconds of a call, the mean of `repeat` without a pause."""
-    if device.type == "cuda":
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        torch.cuda.synchronize(device)
-        start.record()
-        for _ in range(repeat):
-            call()
-        end.record()
-        torch.cuda.synchronize(device)
-        return float(start.elapsed_time(end)) / repeat
-    began = time.perf_counter()
-    for _ in range(repeat):
-        call()
-    return (time.perf_counter() - began) * 1e3 / repeat
-
-
-def in_turns(
-    calls: Mapping[str, Call],
-    device: torch.device,
-    rounds: int,
-    seconds: float,
-    repeat: int = 1,
-    at_least: float = 0.0,
-) -> tuple[dict[str, Timing], dict[str, str]]:
-    """Timings by name, and the reasons of those that failed.
-
-    After `seconds`, three rounds are enough. Before `at_least` seconds no number of rounds is, up to ten times as many:
-    what takes milliseconds would otherwise fit into one slow moment of the machine.
-    """
-    warm_up = 3 if device.type == "cuda" else 1
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    failures: dict[str, str] = {}
-    for name, call in calls.items():
-        try:
-            for _ in range(warm_up):
-                once(call, device)
-        except Exception as error:  # a peer that does not work here is a finding, and no reason to stop
-            failures[name] = reason(error)
-            release(device)
-    began = time.perf_counter()
-    for i in range(10 * rounds):
-        elapsed = time.perf_counter() - began
-        if (i >= rounds and elapsed >= at_least) or (i >= 3 and elapsed > seconds):
-            break
-        for name, call in calls.items():
-            if name in failures:
-                continue
-            try:
-                times[name].append(once(call, device, repeat))
-            except Exception as error:
-                failures[name] = reason(error)
-                release(device)
-    return {name: Timing.of(t) for name, t in times.items() if name not in failures}, failures
-
-
-def capture(call: Call, device: torch.device) -> Call:
-    """A CUDA graph of the call; calling it replays. What asks the device for a value must not come here: a capture that
-    fails leaves torch unable to go on."""
-    release(device)  # a capture must not run out of memory
-    cuda_graph.warm_up(call, device, times=3)
-    graph, _ = cuda_graph.capture(call, device)
-    return graph.replay
-
-
-def graphed(call: Call, device: torch.device, rounds: int, seconds: float) -> Timing:
-    timings, failures = in_turns({"graph": capture(call, device)}, device, rounds, seconds, REPLAYS)
-    if failures:
-        raise RuntimeError(failures["graph"])
-    return timings["graph"]
-
-
-def busy_ms(call: Call, device: torch.device, repeat: int = 3) -> float | None:
-    """Milliseconds of the GPU's kernels in one call, without the gaps between them; None where it cannot be known."""
-    from torch.profiler import ProfilerActivity, profile
-
-    call()
-    torch.cuda.synchronize(device)
-    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as profiler:
-        for _ in range(repeat):
-            call()
-        torch.cuda.synchronize(device)
-    kernels = [e for e in profiler.events() or [] if e.device_type == torch.autograd.DeviceType.CUDA]
-    spans = [e.time_range.elapsed_us() for e in kernels if not getattr(e, "is_user_annotation", False)]
-    return sum(spans) / repeat / 1e3 if spans else None
-
-
-def matrix_ceiling(dtype: torch.dtype, device: torch.device) -> tuple[int, float]:
-    """The side of a cube, and the best TFLOP/s that the matrix library reaches on it."""
-    side, rounds = (8192, 10) if device.type == "cuda" else (2048, 3)
-    if device.type == "cpu" and dtype != torch.float32:
-        side = 512  # half-precision products crawl on many CPUs
-    a, b = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
-    out = torch.empty_like(a)
-    once(lambda: torch.mm(a, b, out=out), device, 2)
-    best = min(once(lambda: torch.mm(a, b, out=out), device) for _ in range(rounds))
-    return side, 2 * side**3 / best / 1e9
-
-
-def time_columns(timing: Timing | None, prefix: str = "", names: Iterable[str] = Timing._fields) -> dict[str, Any]:
-    """The columns of a timing, empty where there is none."""
-    return {prefix + name: None if timing is None else getattr(timing, name) for name in names}

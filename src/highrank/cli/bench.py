@@ -1,61 +1,74 @@
 """`highrank bench`: what the loss, the LSTM and whole training steps cost on this machine."""
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from highrank.cli.console import out, print_in_parts, print_json, print_written
+from highrank.cli.console import note, print_in_parts, print_json, print_written, progress, say
 from highrank.cli.options import AsJson, Device, find_device
-from highrank.errors import UserError, nearest
+from highrank.errors import UserError
 
 if TYPE_CHECKING:
     import torch
+    from matplotlib.figure import Figure
 
-    from highrank.bench.record import Record, Row
+    from highrank.bench.benchmark import Benchmark, T
 
 app = typer.Typer(
-    help="Time the loss, the LSTM and training steps here, beside their peers: a table, a CSV and a plot.",
+    help="Time the loss, the LSTM and training steps here, next to their peers: a table, a CSV file and a figure.",
     short_help="What the loss, the LSTM and steps cost here.",
     no_args_is_help=True,
 )
-DTYPES = ("auto", "float32", "bfloat16", "float16")
-PARTS = (("mos-nll",), ("step",), ("lstm",), ("mos-nll", "--scaling"))
+PARTS = (("mos-nll",), ("step",), ("lstm",), ("mos-nll", "--scaling"))  # of `highrank bench all`
 
-Out = Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder for the CSV and the plot.")]
-Rounds = Annotated[
-    int | None, typer.Option(min=1, help="How often everything takes its turn. Default: 20 on a GPU, fewer on a CPU.")
-]
+Out = Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder for the CSV file and the figure.")]
+Rounds = Annotated[int | None, typer.Option(min=1, help="Measurements per row. Default: 20 on a GPU, 5 on a CPU.")]
 Seconds = Annotated[
     float | None,
-    typer.Option(min=0.0, metavar="S", help="Start no new measurement after this many seconds. Default: none."),
+    typer.Option(min=0.0, metavar="S", help="Start no new measurement after this many seconds. Default: no limit."),
 ]
 DEFAULT_OUT = Path("bench")
 
+# The columns that a table shows: heading -> field and format.
+LOSS = {"size": "size", "implementation": "implementation", "ms": "median_ms:,.2f", "25 %": "q25_ms:,.2f",
+        "75 %": "q75_ms:,.2f", "graph": "graph_ms:,.2f", "x ours": "times_ours:.2f", "eager": "eager_times_ours:.2f",
+        "TFLOP/s": "tflops:,.3g", "ceiling": "ceiling_tflops:,.3g", "extra MiB": "extra_mib:,.0f",
+        "error": "grad_error:.0e"}  # fmt: skip
+SCALING = {"sweep": "sweep", "N": "N:,", "K": "K", "V": "V:,", "ms": "best_ms:,.2f", "one softmax": "softmax_ms:,.2f",
+           "ratio": "ratio:.2f", "torch's softmax": "cross_entropy_ms:,.2f", "extra MiB": "extra_mib:,.1f",
+           "one softmax, MiB": "softmax_mib:,.1f"}  # fmt: skip
+LSTM = {"layers": "layers", "implementation": "implementation", "batch": "batch", "ms": "median_ms:,.2f",
+        "25 %": "q25_ms:,.2f", "75 %": "q75_ms:,.2f", "graph": "graph_ms:,.2f", "x ours": "times_ours:.2f"}  # fmt: skip
+STEP = {"recipe": "recipe", "how": "how", "batch": "batch", "K": "K", "ms": "median_ms:,.2f", "25 %": "q25_ms:,.2f",
+        "75 %": "q75_ms:,.2f", "words/s": "tokens_per_second:,.0f", "peak MiB": "peak_mib:,.0f",
+        "x softmax": "slowdown:.2f", "paper": "paper_slowdown:.3g"}  # fmt: skip
 
-@app.command("mos-nll", short_help="The loss of a mixture of softmaxes, beside its peers.")
+
+@app.command("mos-nll", short_help="The loss of a mixture of softmaxes, next to its peers.")
 def mos_nll(
     sizes: Annotated[
         str | None, typer.Option(help="Of ptb, wt2, 1b, or NxKxDxV. Default: all on a GPU, ptb on a CPU.")
     ] = None,
-    scaling: Annotated[bool, typer.Option("--scaling", help="Over K, V and N instead, beside one softmax.")] = False,
+    scaling: Annotated[bool, typer.Option("--scaling", help="Vary K, V and N instead, next to one softmax.")] = False,
     device: Device = "auto",
     dtype: Annotated[
-        str, typer.Option(help="auto (bfloat16 on a GPU, float32 on a CPU), float32, bfloat16 or float16.")
+        Literal["auto", "float32", "bfloat16", "float16"],
+        typer.Option(help="Of the inputs: float32, bfloat16, float16, or auto (bfloat16 on a GPU, float32 on a CPU)."),
     ] = "auto",
-    compiled: Annotated[bool, typer.Option("--compile", help="Also the naive way through torch.compile.")] = False,
+    compiled: Annotated[bool, typer.Option("--compile", help="Add the naive computation with torch.compile.")] = False,
     rounds: Rounds = None,
     seconds: Seconds = None,
     output: Out = DEFAULT_OUT,
     as_json: AsJson = False,
 ) -> None:
-    """The loss of a mixture of softmaxes, forward and backward: ours, the naive way, and installed peers.
+    """Time the loss of a mixture of softmaxes, forward and backward: ours, the naive one, and installed peers.
 
     Examples:
 
@@ -63,31 +76,29 @@ def mos_nll(
 
       highrank bench mos-nll --scaling
     """
+    import torch
+
     from highrank.bench import mos_nll as losses
-    from highrank.bench import scaling as scalings
-    from highrank.bench.record import Record, machine_name
-    from highrank.bench.table import loss_table, scaling_table
-    from highrank.bench.timing import Clock
-    from highrank.report.figures.benchmarks import draw_losses, draw_scaling
+    from highrank.bench import scaling as sweeps
+    from highrank.bench.peers import missing_peers
+    from highrank.report.figures.benchmarks import loss_figure, scaling_figure
 
-    where, kind = _prepare(device, output), _dtype(dtype, device)
-    if scaling and (sizes or compiled):
-        raise UserError("--scaling chooses its own sizes and peers: leave out --sizes and --compile.")
-    chosen = losses.parse_sizes(sizes or ("ptb,wt2,1b" if where.type == "cuda" else "ptb"))
-    rounds = rounds or (20 if where.type == "cuda" else 7)
-    clock, say = Clock(seconds), _teller(where)
+    place = _prepare(device, output)
+    cuda = place.type == "cuda"
+    kind: torch.dtype = getattr(torch, ("bfloat16" if cuda else "float32") if dtype == "auto" else dtype)
     if scaling:
-        record = Record(output / f"mos_nll_scaling_{machine_name(where)}.csv")
-        sweep = scalings.CUDA if where.type == "cuda" else scalings.CPU
-        scalings.measure(record, sweep, where, kind, rounds=rounds, clock=clock, say=say)
-        _finish(record, draw_scaling, scaling_table, as_json, "best_ms")
+        points = sweeps.CUDA if cuda else sweeps.CPU
+        sweep = sweeps.scaling_benchmark(points, place, kind, _rounds(rounds, place))
+        _run(sweep, place, seconds, output, as_json, SCALING, scaling_figure)
         return
-    record = Record(output / f"mos_nll_{machine_name(where)}.csv")
-    losses.measure(record, chosen, where, kind, rounds=rounds, compiled=compiled, clock=clock, say=say)
-    _finish(record, draw_losses, loss_table, as_json)
+    shapes = losses.parse_sizes(sizes or ("ptb,wt2,1b" if cuda else "ptb"))
+    if absent := missing_peers(place):
+        note(f"Not installed, so left out: {', '.join(absent)}.")
+    benchmark = losses.loss_benchmark(shapes, place, kind, _rounds(rounds, place), compiled)
+    _run(benchmark, place, seconds, output, as_json, LOSS, loss_figure)
 
 
-@app.command(short_help="The recurrent layers, beside nn.LSTM.")
+@app.command(short_help="The recurrent layers, next to nn.LSTM.")
 def lstm(
     layers: Annotated[
         str | None, typer.Option(help="Inputs and hidden units, as in 280-960-960-620. Default: the paper's.")
@@ -100,19 +111,13 @@ def lstm(
     output: Out = DEFAULT_OUT,
     as_json: AsJson = False,
 ) -> None:
-    """The recurrent layers, forward and backward: nn.LSTM, and ours padded to cuDNN's persistent kernel."""
-    from highrank.bench import lstm as lstms
-    from highrank.bench.record import Record, machine_name
-    from highrank.bench.table import lstm_table
-    from highrank.bench.timing import Clock
-    from highrank.report.figures.benchmarks import draw_lstm
+    """Time the recurrent layers, forward and backward: nn.LSTM, and ours padded to cuDNN's persistent kernel."""
+    from highrank.bench.lstm import choose_shapes, lstm_benchmark
+    from highrank.report.figures.benchmarks import lstm_figure
 
-    where = _prepare(device, output)
-    shapes = lstms.choose_shapes(layers, batch)
-    rounds = rounds or (20 if where.type == "cuda" else 5)
-    record = Record(output / f"lstm_{machine_name(where)}.csv")
-    lstms.measure(record, shapes, where, length=length, rounds=rounds, clock=Clock(seconds), say=_teller(where))
-    _finish(record, draw_lstm, lstm_table, as_json)
+    place = _prepare(device, output)
+    benchmark = lstm_benchmark(choose_shapes(layers, batch, length), place, _rounds(rounds, place))
+    _run(benchmark, place, seconds, output, as_json, LSTM, lstm_figure)
 
 
 @app.command(short_help="Whole training steps, MoS over Softmax.")
@@ -125,123 +130,117 @@ def step(
         ),
     ] = None,
     how: Annotated[
-        str, typer.Option(help="fast (mixed precision, graphs), plain (float32, eager), both, or auto.")
+        Literal["auto", "fast", "plain", "both"],
+        typer.Option(help="fast (mixed precision, graphs), plain (float32, eager), both, or auto."),
     ] = "auto",
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a recipe value. Repeatable.")
     ] = None,
     vocabulary: Annotated[int | None, typer.Option(min=2, help="Words. Default: the corpus's.")] = None,
-    windows: Annotated[
-        int | None, typer.Option(min=1, help="Windows that are timed. Default: 12 on a GPU, 5 on a CPU.")
-    ] = None,
     device: Device = "auto",
+    rounds: Rounds = None,
     seconds: Seconds = None,
     output: Out = DEFAULT_OUT,
     as_json: AsJson = False,
 ) -> None:
-    """Whole training updates on random words, and MoS over Softmax beside the paper's slowdowns."""
-    from highrank.bench import step as steps
-    from highrank.bench.record import Record, machine_name
-    from highrank.bench.table import step_table
-    from highrank.bench.timing import Clock
-    from highrank.report.figures.benchmarks import draw_steps
+    """Time whole training updates on random words, and compare MoS over Softmax with the paper's slowdowns."""
+    from highrank.bench.step import CASES, CPU_CASES, parse_cases, step_benchmark
+    from highrank.report.figures.benchmarks import step_figure
 
-    where = _prepare(device, output)
-    ways = steps.parse_ways(how, where)
-    cases = steps.parse_cases(recipes or ",".join(steps.CASES if where.type == "cuda" else steps.CPU_DEFAULT))
-    record = Record(output / f"step_{machine_name(where)}.csv")
-    windows = windows or (12 if where.type == "cuda" else 5)
-    steps.measure(
-        record,
-        cases,
-        ways,
-        where,
-        settings=settings or [],
-        vocabulary=vocabulary,
-        windows=windows,
-        clock=Clock(seconds),
-        say=_teller(where),
+    place = _prepare(device, output)
+    cases = parse_cases(recipes or ",".join(CASES if place.type == "cuda" else CPU_CASES))
+    benchmark = step_benchmark(
+        cases, place, _rounds(rounds, place), how=how, settings=settings or [], vocabulary=vocabulary
     )
-    _finish(record, draw_steps, step_table, as_json)
+    _run(benchmark, place, seconds, output, as_json, STEP, step_figure)
 
 
 @app.command("all", short_help="All of them with their defaults.")
-def all_(
-    device: Device = "auto",
-    seconds: Annotated[
-        float | None,
-        typer.Option(
-            min=1.0, metavar="S", help="Time for all parts together; what does not fit is left out. Default: none."
-        ),
-    ] = None,
-    output: Out = DEFAULT_OUT,
-) -> None:
-    """Every benchmark with its defaults, each in a process of its own: one that breaks does not stop the others."""
-    from highrank.bench.parts import run_parts
-    from highrank.files import output_folder
-
-    output_folder(output)
-    find_device(device)
-    began = time.monotonic()
-    failed = run_parts(PARTS, ["--device", device, "--out", str(output)], seconds, out.print)
-    out.print(f"all done in {time.monotonic() - began:.0f} s")
-    if output.exists():
-        print_written(output)
+def all_(device: Device = "auto", seconds: Seconds = None, output: Out = DEFAULT_OUT) -> None:
+    """Run every benchmark with its defaults, each in its own process: one that fails does not stop the others."""
+    _prepare(device, output)
+    deadline = _deadline(seconds)
+    failed = []
+    for i, part in enumerate(PARTS):
+        command = [sys.executable, "-m", "highrank", "bench", *part, "--device", device, "--out", str(output)]
+        if seconds is not None:  # the remaining parts share the remaining time
+            command += ["--seconds", f"{max(deadline - time.monotonic(), 0) / (len(PARTS) - i):.0f}"]
+        say(" ".join(("highrank bench", *part)), style="bold")
+        if subprocess.run(command, check=False).returncode:
+            failed.append(" ".join(part))
     if failed:
-        raise UserError(f"some benchmarks failed ({', '.join(failed)}): what they say is above.")
+        raise UserError(f"Some benchmarks failed ({', '.join(failed)}); their messages are above.")
 
 
-def _prepare(name: str, output: Path) -> "torch.device":
+def _prepare(device: str, output: Path) -> "torch.device":
+    """Check the output folder and the device, and select the device for libraries that use the current one."""
     import torch
 
     from highrank.files import output_folder
 
     output_folder(output)
-    device = find_device(name)
-    if device.type == "cuda":
-        torch.cuda.init()  # memory can be counted from here on
-        if device.index is not None:
-            torch.cuda.set_device(device)
-    return device
+    place = find_device(device)
+    if place.type == "cuda":
+        torch.cuda.set_device(place.index or 0)
+    return place
 
 
-def _dtype(name: str, device: str) -> "torch.dtype":
-    import torch
-
-    if name not in DTYPES:
-        raise UserError(f'there is no dtype "{name}" here{nearest(name, DTYPES)}')
-    if name == "auto":
-        name = "bfloat16" if find_device(device).type == "cuda" else "float32"
-    dtype: torch.dtype = getattr(torch, name)
-    return dtype
+def _rounds(rounds: int | None, device: "torch.device") -> int:
+    return rounds or (20 if device.type == "cuda" else 5)
 
 
-def _teller(device: "torch.device") -> Callable[[str], None]:
-    """Prints lines as they come, beside the table or the JSON; and warns when the machine is not ours alone."""
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
-    if device.type == "cpu" and hasattr(os, "getloadavg") and os.getloadavg()[0] > 0.5:
-        console.print(
-            f"this machine is not idle (load {os.getloadavg()[0]:.1f}): times taken beside other work are too long"
-        )
-    return lambda text: console.print(escape(text))
+def _deadline(seconds: float | None) -> float:
+    return float("inf") if seconds is None else time.monotonic() + seconds
 
 
-def _finish(
-    record: "Record",
-    draw: "Callable[[Path, list[Row]], list[Path]]",
-    table: "Callable[[list[Row]], Table]",
+def _run(
+    benchmark: "Benchmark[T]",
+    device: "torch.device",
+    seconds: float | None,
+    output: Path,
     as_json: bool,
-    column: str = "median_ms",
+    columns: dict[str, str],
+    draw: "Callable[[list[T]], Figure]",
 ) -> None:
-    measured = [row for row in record.rows if row[column] is not None]
-    files = [record.path, *(draw(record.path, record.rows) if measured else [])]
+    """Run a benchmark, print its rows as a table or as JSON, and save a figure of them next to the CSV file."""
+    from highrank.bench.benchmark import run_benchmark
+    from highrank.bench.table import to_columns
+    from highrank.plotting import save_figure
+
+    if device.type == "cpu" and hasattr(os, "getloadavg") and os.getloadavg()[0] > 0.5:
+        note(f"This machine is busy (load {os.getloadavg()[0]:.1f}): the times will be too long.")
+    with progress() as on_stage:
+        on_progress = partial(on_stage, f"bench {benchmark.name}")
+        table = run_benchmark(benchmark, output, device, _deadline(seconds), on_progress)
+    files = [table.path]
+    measured = [row for row in table.rows if row.median_ms is not None]
+    if measured:
+        files += save_figure(draw(measured), [table.path.with_suffix(".png"), table.path.with_suffix(".svg")])
+    rows = [to_columns(row) for row in table.rows]
     if as_json:
-        print_json(record.rows)
+        print_json(rows)
     else:
-        made = table(record.rows)
-        print_in_parts(
-            made, repeat=sum(column.justify == "left" and column.header != "note" for column in made.columns)
-        )
+        _print_table(rows, columns)
     print_written(*files, as_json=as_json)
     if not measured:
-        raise UserError(f"nothing could be measured: {record.rows[0]['status']}.")
+        raise UserError(f"Nothing could be measured: {rows[0]['status']}.")
+
+
+def _print_table(rows: list[dict[str, object]], columns: dict[str, str]) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title=str(rows[0]["machine"]), title_justify="left")
+    cells = []
+    names = 0  # leading columns of text, repeated where the table continues
+    for heading, spec in columns.items():
+        field, _, shape = spec.partition(":")
+        text = isinstance(rows[0][field], str)
+        names += text
+        table.add_column(heading, justify="left" if text else "right", no_wrap=True)
+        cells.append(["-" if row[field] is None else escape(format(row[field], shape)) for row in rows])
+    table.add_column("note")
+    cells.append(["" if row["status"] == "ok" else escape(str(row["status"])) for row in rows])
+    for line in zip(*cells, strict=True):
+        table.add_row(*line)
+    print_in_parts(table, repeat=names)

@@ -24,14 +24,14 @@ def capture(call: Callable[[], Result], device: torch.device, pool: Any = None) 
     `call` must not read a value from the device: that fails the capture and leaves torch in an unusable state. Graphs
     that never run at the same time can share their memory through `pool` (`graph.pool()` of an earlier one).
     """
-    _create_library_handles(device)
+    create_library_handles(device)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, pool=pool):
         result = call()
     return graph, result
 
 
-def _create_library_handles(device: torch.device) -> None:
+def create_library_handles(device: torch.device) -> None:
     """Create cuBLAS's handles, in this thread and in autograd's.
 
     They are created at the first matrix product of a thread, which must not happen inside a capture. A warm-up does not
