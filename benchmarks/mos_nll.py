@@ -1,8 +1,8 @@
-"""How fast and how large is `mos_nll`? The same as `highrank bench mos-nll`; `src/highrank/bench/mos_nll.py` measures.
+"""How fast is `mos_nll`, and how much memory does it take? The same as `highrank bench mos-nll`.
 
-python benchmarks/mos_nll.py                          Penn Treebank's size on a CPU, all three sizes on a GPU
+python benchmarks/mos_nll.py                           Penn Treebank's size on a CPU, all three sizes on a GPU
 python benchmarks/mos_nll.py --sizes ptb,wt2 --compile
-python benchmarks/mos_nll.py --scaling                over K, V and N
+python benchmarks/mos_nll.py --scaling                 over K, V and N
 """
 
 import sys

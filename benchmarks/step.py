@@ -1,6 +1,6 @@
-"""How long is a training step? The same as `highrank bench step`; `src/highrank/bench/step.py` measures.
+"""How long does a training step take? The same as `highrank bench step`.
 
-python benchmarks/step.py                             the paper's table of slowdowns on a GPU
+python benchmarks/step.py                              the paper's table of slowdowns on a GPU
 python benchmarks/step.py --recipes ptb-softmax,ptb-mos --how plain
 """
 
