@@ -1,175 +1,101 @@
-"""`highrank theory`: section 2 of the paper on a finite language whose every probability is known.
+"""Section 2 of the paper on a finite language whose probabilities are all known (`highrank theory`).
 
-`bounds` is the algebra, `checks` puts each statement to the numbers, `sweep` fits Softmax, MoC and MoS over D in the
-`laboratory` that the quickstart uses too. docs/theory.md walks through it.
+bounds.py       ranks, lower bounds and exact models, by algebra
+laboratory.py   models with free contexts, and the optimisers that fit them
+sweep.py        the best KL of each head over D
+checks.py       each statement of the paper against the numbers
+
+`check_theory` runs all of it. docs/theory.md has the proofs.
 """
 
-import dataclasses
 import time
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 
 import torch
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 from highrank.analysis.finite_language.bounds import Ranks, mos_enough, ranks
-from highrank.analysis.finite_language.checks import ROUND_OFF, Check, algebra, fitted
-from highrank.analysis.finite_language.laboratory import Kind
-from highrank.analysis.finite_language.setup import SCALE, Setup
-from highrank.analysis.finite_language.sweep import FULL, NAMES, QUICK, Point, sweep
-from highrank.data.synthetic import FiniteLanguage
-from highrank.files import write_json, write_text
-from highrank.folded import folded
-from highrank.report.figures.finite_language import draw
-from highrank.runs.provenance import provenance
+from highrank.analysis.finite_language.checks import Check, check_algebra, check_fits
+from highrank.analysis.finite_language.sweep import FULL, QUICK, Effort, Point, sweep
+from highrank.data.synthetic import FiniteLanguage, low_rank_language
+from highrank.errors import UserError
+from highrank.progress import OnProgress, no_progress
 
-PLAIN_LINE_EVERY_SECONDS = 10.0
+LARGEST = 20_000_000  # elements of an (N, K, M) tensor
 
 
-def theory(setup: Setup, folder: Path, out: Console) -> list[Check]:
-    """Check, sweep, print, and write report.json, table.md and the figures into `folder`."""
+@dataclass(frozen=True)
+class Setup:
+    """The language, the heads, and the D to fit."""
+
+    contexts: int = 64  # N
+    words: int = 32  # M
+    rank: int = 0  # of A; 0 stands for half of the smaller of contexts and words
+    dims: tuple[int, ...] = ()  # empty: about a dozen D up to the rank, including all close to it
+    components: int = 4  # K
+    bias: bool = False
+    unigram: bool = False
+    seed: int = 1
+    quick: bool = False
+    scale: float = 1.5  # standard deviation of the logits: a few words share most of the probability
+
+    def __post_init__(self) -> None:
+        smaller, larger = sorted((self.contexts, self.words))
+        lowest = 2 + self.unigram
+        rank = self.rank or max(lowest, smaller // 2)
+        dims = tuple(sorted(set(self.dims))) or _default_dims(rank, self.quick)
+        if not lowest <= rank <= smaller:
+            raise UserError(f"the rank must be between {lowest} and min(contexts, words) = {smaller}, got {rank}.")
+        if dims[0] < 1 or dims[-1] > larger:
+            raise UserError(f"every D must be between 1 and max(contexts, words) = {larger}.")
+        if self.contexts * self.words * self.components > LARGEST:
+            raise UserError(f"the language is too large: keep contexts x words x components below {LARGEST:,}.")
+        object.__setattr__(self, "rank", rank)
+        object.__setattr__(self, "dims", dims)
+
+    def language(self) -> FiniteLanguage:
+        generator = torch.Generator().manual_seed(self.seed)
+        return low_rank_language(self.contexts, self.words, self.rank, self.scale, generator, self.unigram)
+
+
+@dataclass(frozen=True)
+class TheoryReport:
+    """The result of `check_theory`, and the format of report.json."""
+
+    setup: Setup
+    effort: Effort
+    seconds: float
+    entropy: float  # of the language, nats
+    ranks: Ranks
+    enough_for_softmax: int  # the D that a Softmax or MoC needs
+    enough_for_mos_of_any_rank: int
+    checks: list[Check]
+    points: list[Point]
+
+
+def check_theory(setup: Setup, on_progress: OnProgress = no_progress) -> TheoryReport:
+    """Check every statement of section 2 on one language, and fit Softmax, MoC and MoS over D."""
     began = time.perf_counter()
-    folder.mkdir(parents=True, exist_ok=True)  # a place that cannot be written to is better known now
     language = setup.language()
     found = ranks(language)
-    out.print(_introduction(setup, found))
-    checks = algebra(language, found, setup.components, setup.bias, setup.seed)
-    for check in checks:
-        _print_check(out, check)
-    out.print(f"\n[bold]Fitting[/] Softmax, MoC and MoS at D = {', '.join(map(str, setup.swept))}:", soft_wrap=True)
-    points = _watched_sweep(setup, language, out)
-    more = fitted(language, found, points, setup.bias)
-    for check in more:
-        _print_check(out, check)
-    checks += more
-    rows = _rows(points)
-    out.print()
-    out.print(folded(_table(rows)))
-    out.print(
-        "   found: the best of several starts of L-BFGS, an upper bound on what is attainable; by construction: "
-        "written down\n   in closed form, 0 to round-off; bound: proven, no Softmax or MoC of that D goes below.\n"
-    )
-    title = (
-        f"{setup.contexts} contexts, {setup.words} words, rank(A) = {found.a}, K = {setup.components}"
-        f"{', output bias' if setup.bias else ''}{', shared word frequencies' if setup.unigram else ''}"
-        f", seed {setup.seed}"
-    )
-    figures = draw(folder, points, found, setup.bias, title)
-    write_text(folder / "table.md", _markdown(rows))
-    seconds = time.perf_counter() - began
-    write_json(folder / "report.json", _report(setup, language, found, checks, points, seconds))
-    failed = sum(check.holds is False for check in checks)
-    open_ = sum(check.holds is None for check in checks)
-    verdict = (
-        f"{failed} of {len(checks)} checks failed" if failed else f"{len(checks) - open_} of {len(checks)} checks hold"
-    )
-    out.print(f"{verdict}{f', {open_} cannot be shown at these sizes' if open_ else ''}. Done in {seconds:.0f} s.")
-    out.print(_written(folder / "report.json", folder / "table.md", *figures), soft_wrap=True, markup=False)
-    return checks
-
-
-def _introduction(setup: Setup, found: Ranks) -> str:
-    bias = " with an output bias" if setup.bias else ""
-    return (
-        f"[bold]A language[/] of {setup.contexts} contexts and {setup.words} words. The matrix A = log P* has rank "
-        f"{found.a}, measured; the lowest rank in F(A) is {found.lowest}.\n"
-        f"A Softmax or MoC{bias} needs D >= {found.enough(setup.bias)} to say it; for a MoS-{setup.components}, "
-        f"D >= {min(found.enough(setup.bias), mos_enough(setup.words, setup.components))} is enough.\n\n[bold]Checks[/]"
+    effort = QUICK if setup.quick else FULL
+    checks = check_algebra(language, found, setup.components, setup.bias, setup.seed)
+    points = sweep(language, setup.dims, setup.components, setup.bias, setup.seed, effort, on_progress)
+    checks += check_fits(found, points, min(language.log_p.shape), setup.bias)
+    return TheoryReport(
+        setup=setup,
+        effort=effort,
+        seconds=time.perf_counter() - began,
+        entropy=language.entropy,
+        ranks=found,
+        enough_for_softmax=found.enough(setup.bias),
+        enough_for_mos_of_any_rank=mos_enough(setup.words, setup.components),
+        checks=checks,
+        points=points,
     )
 
 
-def _print_check(out: Console, check: Check) -> None:
-    mark = {True: "[green]holds[/]", False: "[red]FAILS[/]", None: "[yellow]not shown[/]"}[check.holds]
-    out.print(f"{mark} [bold]{check.name}[/]. {check.statement}", soft_wrap=True)
-    for label in ("computed", "expected", "found"):
-        out.print(f"        {label + ':':9} {getattr(check, label)}", soft_wrap=True, markup=False)
-
-
-def _watched_sweep(setup: Setup, language: FiniteLanguage, out: Console) -> list[Point]:
-    """The sweep with a bar on a terminal and a line now and then elsewhere, both with the time left."""
-    began = said = time.perf_counter()
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:3.0f} %"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as bar:
-        task = bar.add_task("fitting", total=1.0)
-
-        def progress(d: int, kind: Kind, share: float) -> None:
-            nonlocal said
-            bar.update(task, completed=share, description=f"D = {d:>2}, {NAMES[kind]:7}")
-            now = time.perf_counter()
-            if not out.is_terminal and share > 0.03 and now - said > PLAIN_LINE_EVERY_SECONDS:
-                said = now
-                left = (now - began) * (1 - share) / share
-                out.print(f"   D = {d}, {NAMES[kind]}: {share:.0%} done, about {left:.0f} s left")
-
-        effort = QUICK if setup.quick else FULL
-        return sweep(language, setup.swept, setup.components, setup.bias, setup.seed, effort, progress)
-
-
-HEADINGS = ("D", "head", "KL found", "KL by construction", "bound", "rank of log Q", "rank allowed", "parameters")
-
-
-def _rows(points: list[Point]) -> list[tuple[str, ...]]:
-    return [
-        (
-            str(p.fit.embed_dim),
-            p.fit.name,
-            f"{p.fit.kl:.2e}",
-            "-" if p.constructed is None else "0" if abs(p.constructed.kl) < ROUND_OFF else f"{p.constructed.kl:.0e}",
-            "-" if p.floor is None else f"{p.floor:.1e}" if p.floor else "0",
-            str(p.fit.rank),
-            "any" if p.fit.rank_bound is None else str(p.fit.rank_bound),
-            f"{p.fit.parameters:,}",
-        )
-        for p in points
-    ]
-
-
-def _table(rows: list[tuple[str, ...]]) -> Table:
-    table = Table(*HEADINGS)
-    for i, row in enumerate(rows):
-        table.add_row(*row, end_section=i % len(NAMES) == len(NAMES) - 1)
-    return table
-
-
-def _markdown(rows: list[tuple[str, ...]]) -> str:
-    lines = [HEADINGS, ("---",) * len(HEADINGS), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def _report(
-    setup: Setup, language: FiniteLanguage, found: Ranks, checks: list[Check], points: list[Point], seconds: float
-) -> dict[str, Any]:
-    return {
-        "setup": {**dataclasses.asdict(setup), "rank": setup.true_rank, "dims": setup.swept, "scale": SCALE},
-        "effort": dataclasses.asdict(QUICK if setup.quick else FULL),
-        "seconds": seconds,
-        "provenance": provenance(torch.device("cpu")),
-        "entropy": language.entropy,
-        "ranks": {
-            **dataclasses.asdict(found),
-            "enough_for_softmax": found.enough(setup.bias),
-            "enough_for_mos_of_any_rank": mos_enough(setup.words, setup.components),
-        },
-        "checks": [dataclasses.asdict(check) for check in checks],
-        "points": [
-            {
-                "head": p.kind,
-                "lower_bound": p.floor,
-                "kl_attainable_at_most": p.attainable,
-                "found": dataclasses.asdict(p.fit),
-                "constructed": None if p.constructed is None else dataclasses.asdict(p.constructed),
-            }
-            for p in points
-        ],
-    }
-
-
-def _written(*files: Path) -> str:
-    return "Written to:" + "".join(f"\n  {file}" for file in files)
+def _default_dims(rank: int, quick: bool) -> tuple[int, ...]:
+    steps = 4 if quick else 8
+    spread = {max(1, round(rank * i / steps)) for i in range(steps + 1)}
+    near = {rank - 2, rank - 1, rank} if quick else {1, 2, 3, rank - 3, rank - 2, rank - 1, rank}
+    return tuple(sorted(d for d in spread | near if 1 <= d <= rank))

@@ -1,11 +1,11 @@
-"""Attainable KL over D: the best Softmax, MoC and MoS that several starts of L-BFGS find, beside what theory says.
+"""KL over D: the best Softmax, MoC and MoS that several starts of L-BFGS find, beside what theory says.
 
-What an optimiser finds is an upper bound on the attainable KL, never the attainable itself. For Softmax and MoC a
-proven lower bound stands beside it, and where theory has an exact model, that one is written down and measured too.
+The KL that an optimiser finds is an upper bound on the attainable KL. For Softmax and MoC there is also a proven lower
+bound, and where theory has an exact model, that model is constructed and measured too.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -13,15 +13,15 @@ import torch
 from highrank.analysis.finite_language.bounds import mos_by_groups, ranks, softmax_by_svd, softmax_floor
 from highrank.analysis.finite_language.laboratory import Fit, Kind, Model, fit_lbfgs, measure, random_model
 from highrank.data.synthetic import FiniteLanguage
+from highrank.progress import OnProgress, no_progress
 
-KINDS: tuple[Kind, ...] = ("softmax", "moc", "mos")
 NAMES: dict[Kind, str] = {"softmax": "Softmax", "moc": "MoC", "mos": "MoS"}
 JITTER = 0.02
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How hard the optimiser tries: random starts beside the informed ones, and evaluations of KL for each start."""
+    """How hard the optimiser tries: random starts beside the informed ones, and evaluations of KL per start."""
 
     random_starts: int
     evaluations: dict[Kind, int]
@@ -35,108 +35,90 @@ QUICK = Effort(1, {"softmax": 100, "moc": 100, "mos": 200})
 class Point:
     """One head at one D."""
 
-    kind: Kind
-    fit: Fit  # the best that the optimiser found
-    model: Model
-    floor: float | None  # no model of this kind can go below it; None: theory gives no bound
-    constructed: Fit | None  # a model that theory writes down, where it is exact
-
-    @property
-    def attainable(self) -> float:
-        """The best upper bound at hand."""
-        return self.fit.kl if self.constructed is None else min(self.fit.kl, self.constructed.kl)
+    head: Kind
+    lower_bound: float | None  # on the KL of this head; None: theory gives no bound
+    kl_attainable_at_most: float  # the best known upper bound on the attainable KL
+    found: Fit  # by the optimiser
+    constructed: Fit | None  # the exact model, where theory has one
+    collapse_error: float | None  # of a MoC: how much log Q differs if its K rows of logits are mixed instead
 
 
 def sweep(
     language: FiniteLanguage,
-    dims: list[int],
+    dims: Sequence[int],
     n_components: int,
     bias: bool,
     seed: int,
     effort: Effort,
-    on_progress: Callable[[int, Kind, float], object],
+    on_progress: OnProgress = no_progress,
 ) -> list[Point]:
-    """All heads at every D, smallest first; `on_progress` hears D, the head and the share of the work that is done."""
+    """Fit all heads at every D, in increasing order; progress is counted in evaluations of KL per start."""
     generator = torch.Generator().manual_seed(seed)
     enough = ranks(language).enough(bias)
-    shape = (len(language.log_p), language.log_p.shape[1])
-    dims = sorted(set(dims))
+    n, m = language.log_p.shape
     total = len(dims) * sum(effort.evaluations.values())
     done = 0
     points: list[Point] = []
-    last: dict[Kind, Model] = {}
-    for d in dims:
+    best: dict[Kind, Model] = {}
+    for d in sorted(dims):
         by_svd = softmax_by_svd(language, d, bias)
-        for kind in KINDS:
-            # Where the formula is exact the optimiser is left to find its own way: the two are shown side by side.
-            informed = last["softmax"] if kind == "mos" else by_svd if d < enough else None
-            starts = [random_model(kind, shape, n_components, d, bias, generator) for _ in range(effort.random_starts)]
-            starts += [last[kind].widened(d, generator)] if kind in last else []
-            if informed is not None:
-                starts.append(informed if kind == "softmax" else informed.mixed(kind, n_components))
-            share, before = effort.evaluations[kind], done
-
-            def tell(part: float, d: int = d, kind: Kind = kind, share: int = share, before: int = before) -> None:
-                on_progress(d, kind, (before + part * share) / total)
-
-            last[kind] = _best(starts, language, effort.evaluations[kind], generator, tell)
-            done += share
-            exact = mos_by_groups(language, n_components, d) if kind == "mos" else by_svd if d >= enough else None
-            if kind == "moc" and exact is not None:
-                exact = exact.mixed("moc", n_components)
-            points.append(
-                Point(
-                    kind=kind,
-                    fit=_measured(language, last[kind], n_components),
-                    model=last[kind],
-                    floor=None if kind == "mos" else softmax_floor(language, d, bias),
-                    constructed=None if exact is None else _measured(language, exact, n_components),
-                )
-            )
+        for kind in NAMES:
+            starts = [random_model(kind, (n, m), n_components, d, bias, generator) for _ in range(effort.random_starts)]
+            if kind in best:
+                starts.append(best[kind].widened(d, generator))
+            if kind == "mos":
+                starts.append(best["softmax"].mixed(kind, n_components))
+                exact = mos_by_groups(language, n_components, d)
+            elif d < enough:
+                starts.append(by_svd.mixed(kind, n_components))
+                exact = None
+            else:  # not a start: the optimiser has to find its own way, for comparison
+                exact = by_svd.mixed(kind, n_components)
+            best[kind] = _fit_best(starts, language, effort.evaluations[kind], generator)
+            floor = None if kind == "mos" else softmax_floor(language, d, bias)
+            points.append(_measure_point(language, best[kind], exact, floor))
+            done += effort.evaluations[kind]
+            on_progress(done, total)
     return points
 
 
-def _best(
-    starts: list[Model],
-    language: FiniteLanguage,
-    evaluations: int,
-    generator: torch.Generator,
-    on_progress: Callable[[float], object],
-) -> Model:
-    """The lowest KL among the starts themselves and what L-BFGS makes of each."""
-    best, lowest = starts[0], math.inf
-    done, limit, total = 0, 0, len(starts) * evaluations
-
-    def count() -> None:
-        nonlocal done
-        done = min(done + 1, limit)  # a line search begun is finished, even over the budget
-        on_progress(done / total)
-
-    for i, start in enumerate(starts):
-        done, limit = i * evaluations, (i + 1) * evaluations
-        for model in (start, fit_lbfgs(_jittered(start, generator), language, evaluations, count)):
+def _fit_best(starts: list[Model], language: FiniteLanguage, evaluations: int, generator: torch.Generator) -> Model:
+    """Return the model of lowest KL among the starts and what L-BFGS makes of each."""
+    best = starts[0]
+    lowest = math.inf
+    for start in starts:
+        for model in (start, fit_lbfgs(_jitter(start, generator), language, evaluations)):
             kl = language.kl(model.log_prob())
-            if kl < lowest:  # never true of a NaN
-                best, lowest = model, kl
-    on_progress(1.0)
+            if kl < lowest:  # never true of NaN
+                best = model
+                lowest = kl
     return best
 
 
-def _jittered(model: Model, generator: torch.Generator) -> Model:
-    """Equal components have equal gradients and would stay equal for ever."""
+def _jitter(model: Model, generator: torch.Generator) -> Model:
+    """Perturb the components of a mixture: equal components have equal gradients and would stay equal."""
     if model.h.shape[1] == 1:
         return model
     return replace(model, h=model.h + JITTER * torch.randn(model.h.shape, generator=generator, dtype=model.h.dtype))
 
 
-def _measured(language: FiniteLanguage, model: Model, n_components: int) -> Fit:
-    d = model.w.shape[1]
-    name = NAMES[model.kind] + ("" if model.kind == "softmax" else f"-{n_components}")
+def _measure_point(language: FiniteLanguage, model: Model, exact: Model | None, floor: float | None) -> Point:
+    found = _measure_model(language, model)
+    constructed = None if exact is None else _measure_model(language, exact)
+    collapse_error = None
+    if model.kind == "moc":
+        collapse_error = (model.log_prob() - model.moc_log_prob()).abs().max().item()
+    attainable = found.kl if constructed is None else min(found.kl, constructed.kl)
+    return Point(model.kind, floor, attainable, found, constructed, collapse_error)
+
+
+def _measure_model(language: FiniteLanguage, model: Model) -> Fit:
+    _, k, d = model.h.shape
     bound = d + 1 + (model.b is not None)
     return measure(
         language,
         model.log_prob(),
-        name=name,
+        name=NAMES[model.kind] + ("" if model.kind == "softmax" else f"-{k}"),
         embed_dim=d,
         parameters=sum(x.numel() for x in model.tensors),
         rank_bound=bound if model.kind != "mos" and bound < min(language.log_p.shape) else None,

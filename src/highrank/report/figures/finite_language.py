@@ -1,97 +1,79 @@
-"""The laboratory's two pictures: attainable KL against D, and the rank of what was fitted against D."""
+"""The figures of `highrank theory`: attainable KL over D, and the rank of the fitted models over D."""
 
-import functools
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from highrank.analysis.finite_language.bounds import Ranks
-from highrank.analysis.finite_language.sweep import KINDS, Point
-from highrank.files import write_with
-from highrank.plotting import HEADS, PURPLE, pyplot
+from highrank.analysis.finite_language import TheoryReport
+from highrank.analysis.finite_language.sweep import NAMES
+from highrank.plotting import GREY, HEADS, PURPLE, pyplot
 
-# Okabe and Ito's palette, told apart by every kind of colour vision; dashes help in print.
-STYLES = {
-    "softmax": {"color": HEADS["softmax"], "linestyle": "-"},
-    "moc": {"color": HEADS["moc"], "linestyle": "--"},
-    "mos": {"color": HEADS["mos"], "linestyle": "-"},
-    "control": {"color": "#666666", "linestyle": ":"},
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+STYLES: dict[str, dict[str, Any]] = {
+    "softmax": {"color": HEADS["softmax"], "marker": "o", "markersize": 5},
+    # MoC lies on top of Softmax, so its markers are hollow and its line dashed.
+    "moc": {"color": HEADS["moc"], "marker": "s", "markersize": 8, "markerfacecolor": "none", "linestyle": "--"},
+    "mos": {"color": HEADS["mos"], "marker": "^", "markersize": 5},
 }
-MARKERS = {"softmax": "o", "moc": "s", "mos": "^"}
 ROUND_OFF = 1e-16  # where an exact model is drawn
-ENDINGS = (".png", ".svg")
 
 
-def draw(folder: Path, points: list[Point], ranks: Ranks, bias: bool, title: str) -> list[Path]:
-    """Write kl and rank as PNG and SVG; the paths written."""
-    from matplotlib.ticker import MaxNLocator
-
-    plt = pyplot()
-    written = []
-    with plt.rc_context({"svg.hashsalt": "highrank"}):  # the same figure gives the same file
-        for stem, picture in (("kl", _kl), ("rank", _rank)):
-            figure, axis = plt.subplots(figsize=(7.5, 4.8), layout="constrained")
-            picture(axis, points, ranks, bias)
-            axis.set_xlabel("embedding size D")
-            axis.set_title(title, fontsize=10)
-            axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-            axis.grid(alpha=0.3)
-            figure.get_layout_engine().set(w_pad=0.08, h_pad=0.08)
-            for ending in ENDINGS:
-                path = folder / (stem + ending)
-                metadata = {"Date": None} if ending == ".svg" else None
-                write_with(path, functools.partial(figure.savefig, dpi=120, metadata=metadata))
-                written.append(path)
-            plt.close(figure)
-    return written
-
-
-def _kl(axis: Any, points: list[Point], ranks: Ranks, bias: bool) -> None:
-    for kind in KINDS:
-        mine = [p for p in points if p.kind == kind]
-        dims = [p.fit.embed_dim for p in mine]
-        style = {**STYLES[kind], "marker": MARKERS[kind], "markersize": 5}
-        if kind == "moc":  # drawn over Softmax, which it equals
-            style |= {"markerfacecolor": "none", "markersize": 8}
-        axis.plot(dims, [max(p.fit.kl, ROUND_OFF) for p in mine], label=f"{mine[0].fit.name}, best found", **style)
-        exact = [p for p in mine if p.constructed is not None]
-        if exact and kind != "moc":
-            axis.plot(
-                [p.fit.embed_dim for p in exact],
-                [ROUND_OFF] * len(exact),
-                linestyle="none",
-                marker="*",
-                markersize=11 if kind == "softmax" else 7,
-                markerfacecolor="none" if kind == "softmax" else STYLES[kind]["color"],
-                color=STYLES[kind]["color"],
-                label=f"{mine[0].fit.name}, exact by construction",
-            )
-    floors = [(p.fit.embed_dim, p.floor) for p in points if p.kind == "softmax" and p.floor]
+def draw_kl(report: TheoryReport) -> "Figure":
+    """Draw the KL of each head over D, the exact models, and the region that no Softmax or MoC reaches."""
+    figure, axis = _axis(report)
+    for head in NAMES:
+        points = [p for p in report.points if p.head == head]
+        name = points[0].found.name
+        dims = [p.found.embed_dim for p in points]
+        axis.plot(dims, [max(p.found.kl, ROUND_OFF) for p in points], label=f"{name}, best found", **STYLES[head])
+        exact = [p.found.embed_dim for p in points if p.constructed]
+        if exact and head != "moc":  # that of MoC is the softmax
+            hollow = {"markerfacecolor": "none", "markersize": 11} if head == "softmax" else {"markersize": 7}
+            style: dict[str, Any] = {"linestyle": "none", "marker": "*", "color": HEADS[head], **hollow}
+            axis.plot(exact, [ROUND_OFF] * len(exact), label=f"{name}, exact by construction", **style)
+    floors = {p.found.embed_dim: p.lower_bound for p in report.points if p.head == "softmax" and p.lower_bound}
     if floors:
-        where, values = zip(*floors, strict=True)
-        axis.fill_between(where, values, ROUND_OFF / 3, color=STYLES["softmax"]["color"], alpha=0.12, linewidth=0)
-        axis.plot(where, values, color=STYLES["softmax"]["color"], linewidth=0.8, label="no Softmax or MoC below this")
-    _mark(axis, ranks, bias)
+        dims, values = list(floors), list(floors.values())
+        axis.fill_between(dims, values, ROUND_OFF / 3, color=HEADS["softmax"], alpha=0.12, linewidth=0)
+        axis.plot(dims, values, color=HEADS["softmax"], linewidth=0.8, label="no Softmax or MoC below this")
     axis.set(yscale="log", ylabel="KL to the truth (nats)")
     axis.set_ylim(bottom=ROUND_OFF / 3)
     axis.legend(fontsize=8, loc="center left", bbox_to_anchor=(0.0, 0.42))
+    return figure
 
 
-def _rank(axis: Any, points: list[Point], ranks: Ranks, bias: bool) -> None:
-    for kind in KINDS:
-        mine = [p for p in points if p.kind == kind]
-        style = {**STYLES[kind], "marker": MARKERS[kind], "markersize": 5}
-        if kind == "moc":
-            style |= {"markerfacecolor": "none", "markersize": 8}
-        axis.plot([p.fit.embed_dim for p in mine], [p.fit.rank for p in mine], label=mine[0].fit.name, **style)
-    axis.axhline(ranks.a, color="black", linewidth=0.8, linestyle="-.", label=f"the truth: rank(A) = {ranks.a}")
-    _mark(axis, ranks, bias)
+def draw_rank(report: TheoryReport) -> "Figure":
+    """Draw the rank of log Q of each fitted model over D."""
+    figure, axis = _axis(report)
+    for head in NAMES:
+        fits = [p.found for p in report.points if p.head == head]
+        axis.plot([fit.embed_dim for fit in fits], [fit.rank for fit in fits], label=fits[0].name, **STYLES[head])
+    truth = report.ranks.a
+    axis.axhline(truth, color="black", linewidth=0.8, linestyle="-.", label=f"the truth: rank(A) = {truth}")
     axis.set(ylabel="rank of log Q of the fitted model")
     axis.set_ylim(bottom=0)
     axis.legend(fontsize=8, loc="center left", bbox_to_anchor=(0.0, 0.72))
+    return figure
 
 
-def _mark(axis: Any, ranks: Ranks, bias: bool) -> None:
-    axis.axvline(ranks.a - 1, color=PURPLE, linewidth=1.5, linestyle=":", label=f"rank(A) - 1 = {ranks.a - 1}")
-    enough = ranks.enough(bias)
-    if enough != ranks.a - 1:
-        axis.axvline(enough, color="#555555", linewidth=1.2, linestyle=":", label=f"enough for a Softmax: {enough}")
+def _axis(report: TheoryReport) -> tuple["Figure", Any]:
+    """Return a figure with the title, the axis of D, and the D at which a Softmax becomes exact."""
+    from matplotlib.ticker import MaxNLocator
+
+    setup = report.setup
+    figure, axis = pyplot().subplots(figsize=(7.5, 4.8), layout="constrained")
+    axis.set_title(
+        f"{setup.contexts} contexts, {setup.words} words, rank(A) = {report.ranks.a}, K = {setup.components}"
+        f"{', output bias' if setup.bias else ''}{', shared word frequencies' if setup.unigram else ''}"
+        f", seed {setup.seed}",
+        fontsize=10,
+    )
+    axis.set_xlabel("embedding size D")
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.grid(alpha=0.3)
+    limit = report.ranks.a - 1
+    axis.axvline(limit, color=PURPLE, linewidth=1.5, linestyle=":", label=f"rank(A) - 1 = {limit}")
+    enough = report.enough_for_softmax
+    if enough != limit:
+        axis.axvline(enough, color=GREY, linewidth=1.2, linestyle=":", label=f"enough for a Softmax: {enough}")
+    return figure, axis
