@@ -3,6 +3,7 @@
 import io
 import json
 import math
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -94,3 +95,13 @@ def test_progress_off_a_terminal_is_a_line_now_and_then(screen, monkeypatch):
 def test_json_is_strict(capsys):
     console.print_json({"a": [math.inf, 1.5], "b": (math.nan, "x")})
     assert json.loads(capsys.readouterr().out) == {"a": [None, 1.5], "b": [None, "x"]}
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_written_files_are_listed_on_standard_error_next_to_json(as_json, capsys):
+    console.print_written(Path("runs/[a]"), (Path("table.md"), "a remark"), as_json=as_json)
+    printed = capsys.readouterr()
+    text = printed.err if as_json else printed.out
+    assert "runs/[a]" in text
+    assert "table.md" in text
+    assert printed.out + printed.err == text

@@ -24,12 +24,12 @@ def short(monkeypatch):
 def test_quickstart_shows_the_bottleneck(short, tmp_path):
     highrank("quickstart", cwd=tmp_path)
     report = json.loads((tmp_path / "quickstart" / "report.json").read_text())
-    softmax, moc, mos, _ = report["finite_language"]["fits"]
+    softmax, moc, mos, _ = report["fits"]
     assert softmax["rank"] == moc["rank"] == quickstart.EMBED_DIM + 2
     assert mos["rank"] == quickstart.WORDS
     assert moc["parameters"] == mos["parameters"]
     assert mos["kl"] < softmax["kl"]
-    models = report["pydoc"]["models"]
+    models = report["models"]
     for model in models:
         assert model["rank"] <= (model["rank_bound"] or min(model["matrix"]))
         assert (tmp_path / model["folder"] / "model.safetensors").exists()
@@ -48,5 +48,5 @@ def test_existing_output_is_never_overwritten(short, tmp_path):
 
 def test_the_fits_depend_on_the_seed_only(short):
     language = gaussian_language(quickstart.CONTEXTS, quickstart.WORDS, 1.5, torch.Generator().manual_seed(1))
-    first, again, other = ([fit.kl for fit in quickstart._fit_heads(language, s, lambda *_: None)] for s in (3, 3, 4))
+    first, again, other = ([fit.kl for fit in quickstart._fit_heads(language, s)] for s in (3, 3, 4))
     assert first == again != other

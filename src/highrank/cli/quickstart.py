@@ -26,16 +26,12 @@ if TYPE_CHECKING:
     from highrank.analysis.finite_language.laboratory import Fit
     from highrank.data.corpus import Corpus
     from highrank.data.synthetic import FiniteLanguage
-    from highrank.heads import MoCHead, MoSHead, SoftmaxHead
-    from highrank.progress import OnProgress, OnStage
-
-    Head = SoftmaxHead | MoCHead | MoSHead
 
 CONTEXTS, WORDS, SCALE = 256, 64, 1.5  # of the finite language; SCALE is the standard deviation of its logits
 EMBED_DIM, N_COMPONENTS, IN_FEATURES = 8, 8, 32  # of the heads; IN_FEATURES is the size of a mixture's g
-STEPS, LR = 900, 0.02
-RECIPE_NAMES = ("pydoc-softmax", "pydoc-moc", "pydoc-mos")
+STEPS = 900
 EPOCHS = 6
+RECIPE_NAMES = ("pydoc-softmax", "pydoc-moc", "pydoc-mos")
 
 
 @dataclass(frozen=True)
@@ -74,117 +70,97 @@ def quickstart(
     from highrank.runs.provenance import provenance
 
     started = time.perf_counter()
-    folder = output or _unused(Path("quickstart"))
-    output_folder(folder)
+    folder = output_folder(output or _unused(Path("quickstart")))
     for name in RECIPE_NAMES:
         new_folder(folder / "runs" / name)
 
-    language = gaussian_language(CONTEXTS, WORDS, SCALE, torch.Generator().manual_seed(seed))
     say("1. A finite language of full rank", style="bold")
     _say_wrapped(
         f"{CONTEXTS} contexts and {WORDS} words with random log-probabilities: the matrix A = log P* has rank {WORDS}. "
         "A softmax over D-dimensional embeddings reaches rank D + 2 at most. Fitting each head to P*:"
     )
-    with progress() as on_stage:
-        fits = _fit_heads(language, seed, on_stage)
-    _show_fits(language, fits)
+    language = gaussian_language(CONTEXTS, WORDS, SCALE, torch.Generator().manual_seed(seed))
+    fits = _fit_heads(language, seed)
+    _show_fits(fits, language.entropy)
 
-    corpus = load_corpus("pydoc")
     say("2. A real text: Python's reference documentation", style="bold")
+    corpus = load_corpus("pydoc")
+    tokens = {split: len(ids) for split, ids in corpus.splits.items()}
     _say_wrapped(
-        f"{len(corpus.splits['train']):,} training tokens, {corpus.vocab_size:,} words. Three small AWD-LSTMs with "
-        f"equal parameter budgets, {EPOCHS} epochs each:"
+        f"{tokens['train']:,} training tokens, {corpus.vocab_size:,} words. Three small AWD-LSTMs with equal parameter "
+        f"budgets, {EPOCHS} epochs each:"
     )
     models = [_train(name, corpus, folder / "runs" / name, seed) for name in RECIPE_NAMES]
     _show_models(models)
 
+    seconds = time.perf_counter() - started
     report = {
         "seed": seed,
-        "seconds": time.perf_counter() - started,
+        "seconds": seconds,
         "provenance": provenance(torch.device("cpu")),
-        "finite_language": {
-            "contexts": CONTEXTS,
-            "words": WORDS,
-            "entropy": language.entropy,
-            "fits": [asdict(fit) for fit in fits],
-        },
-        "pydoc": {
-            "corpus_fingerprint": corpus.fingerprint,
-            "vocabulary": corpus.vocab_size,
-            "tokens": {split: len(ids) for split, ids in corpus.splits.items()},
-            "models": [asdict(model) for model in models],
-        },
+        "contexts": CONTEXTS,
+        "words": WORDS,
+        "entropy": language.entropy,
+        "fits": [asdict(fit) for fit in fits],
+        "corpus_fingerprint": corpus.fingerprint,
+        "vocabulary": corpus.vocab_size,
+        "tokens": tokens,
+        "models": [asdict(model) for model in models],
     }
     write_json(folder / "report.json", report)
     truth = torch.linalg.svdvals(language.log_p).tolist()
     save_figure(quickstart_figure(fits, truth, models), [folder / "figure.png"])
-    say(f"Finished in {report['seconds']:.0f} s.")
+    say(f"Finished in {seconds:.0f} s.")
     print_written(
         (folder / "figure.png", "training curves and singular values"),
         (folder / "report.json", "every number above"),
         (folder / "runs", "the trained models"),
     )
-    _suggest_commands(models)
+    mos = models[-1].folder
+    say(
+        "\nNext steps:\n"
+        f"  highrank generate {mos} --prompt 'the statement'\n"
+        f"  highrank train pydoc-mos --out {mos} --resume --max-epochs 12   (continue training)\n"
+        f"  highrank compare {mos} {models[0].folder} --out comparison   (where one predicts better)\n"
+        "  highrank theory      (the paper's theory, checked on a finite language)\n"
+        "  highrank recipes     (the paper's models, side by side)\n"
+        "  highrank data list   (where their corpora come from)"
+    )
 
 
 def _unused(folder: Path) -> Path:
     """Return `folder`, with a number appended if it exists."""
-    if not folder.exists():
-        return folder
     numbered = (folder.with_name(f"{folder.name}-{i}") for i in itertools.count(2))
-    return next(path for path in numbered if not path.exists())
+    return next(path for path in itertools.chain([folder], numbered) if not path.exists())
 
 
-def _fit_heads(language: "FiniteLanguage", seed: int, on_stage: "OnStage") -> "list[Fit]":
+def _say_wrapped(text: str) -> None:
+    """Print an indented paragraph that fits the screen, and an empty line."""
+    out.print(Padding(Text(text), (0, 0, 1, 3)))
+
+
+def _fit_heads(language: "FiniteLanguage", seed: int) -> "list[Fit]":
     """Fit each head, and a softmax with D = M as the control, to the language."""
     import torch
 
+    from highrank.analysis.finite_language.fit_head import fit_head
     from highrank.heads import MoCHead, MoSHead, SoftmaxHead
 
     torch.manual_seed(seed)
-    d = EMBED_DIM
-    heads: list[tuple[str, int, Head, int | None]] = [  # name, size of g, head, bound of the rank
-        (f"Softmax, D={d}", d, SoftmaxHead(d, WORDS), d + 2),
-        (f"MoC-{N_COMPONENTS}, D={d}", IN_FEATURES, MoCHead(IN_FEATURES, d, WORDS, N_COMPONENTS), d + 2),
-        (f"MoS-{N_COMPONENTS}, D={d}", IN_FEATURES, MoSHead(IN_FEATURES, d, WORDS, N_COMPONENTS), None),
-        (f"Softmax, D={WORDS} (control)", WORDS, SoftmaxHead(WORDS, WORDS), None),
-    ]
-    return [
-        _fit(name, in_features, head, rank_bound, language, partial(on_stage, f"fitting {name}"))
-        for name, in_features, head, rank_bound in heads
-    ]
+    heads = {
+        f"Softmax, D={EMBED_DIM}": SoftmaxHead(EMBED_DIM, WORDS),
+        f"MoC-{N_COMPONENTS}, D={EMBED_DIM}": MoCHead(IN_FEATURES, EMBED_DIM, WORDS, N_COMPONENTS),
+        f"MoS-{N_COMPONENTS}, D={EMBED_DIM}": MoSHead(IN_FEATURES, EMBED_DIM, WORDS, N_COMPONENTS),
+        f"Softmax, D={WORDS} (control)": SoftmaxHead(WORDS, WORDS),
+    }
+    with progress() as on_stage:
+        return [
+            fit_head(name, head, language, steps=STEPS, on_progress=partial(on_stage, f"fitting {name}"))
+            for name, head in heads.items()
+        ]
 
 
-def _fit(
-    name: str,
-    in_features: int,
-    head: "Head",
-    rank_bound: int | None,
-    language: "FiniteLanguage",
-    on_progress: "OnProgress",
-) -> "Fit":
-    """Fit a head and one free vector g per context to the language."""
-    import torch
-
-    from highrank.analysis.finite_language.laboratory import fit_adam, measure
-
-    g = torch.randn(CONTEXTS, in_features).requires_grad_()
-    parameters = [g, *head.parameters()]
-    curve = fit_adam(lambda: head.log_prob(g), parameters, language, STEPS, LR, lambda step: on_progress(step, STEPS))
-    with torch.no_grad():  # in float64, because float32 round-off alone looks like full rank
-        log_q = head.double().log_prob(g.double())
-    return measure(
-        language,
-        log_q,
-        name=name,
-        embed_dim=WORDS if in_features == WORDS else EMBED_DIM,
-        parameters=sum(x.numel() for x in parameters),
-        rank_bound=rank_bound,
-        curve=[*curve, (STEPS, language.kl(log_q))],
-    )
-
-
-def _show_fits(language: "FiniteLanguage", fits: "list[Fit]") -> None:
+def _show_fits(fits: "list[Fit]", entropy: float) -> None:
     table = Table("head", "parameters", "KL to P*", "perplexity / floor", "rank of log P", "bound")
     for fit in fits:
         bound = f"D + 2 = {fit.rank_bound}" if fit.rank_bound else f"none below {WORDS}"
@@ -192,13 +168,13 @@ def _show_fits(language: "FiniteLanguage", fits: "list[Fit]") -> None:
         table.add_row(fit.name, f"{fit.parameters:,}", f"{fit.kl:.4f}", ratio, str(fit.rank), bound)
     print_table(table)
     softmax, moc, mos, control = fits
-    low = max(softmax.rank, moc.rank)
     distance = "closer to" if mos.kl < min(softmax.kl, moc.kl) else "no closer to"
     verdict = "fits, as the theory predicts" if control.kl < 0.1 * softmax.kl else "does not fit within these steps"
     _say_wrapped(
-        f"The floor, exp(entropy of P*), is a perplexity of {math.exp(language.entropy):.3f}. With D = {EMBED_DIM}, "
-        f"Softmax and MoC end at rank {low}; MoS reaches rank {mos.rank} and comes {distance} P* than both. MoC has as "
-        f"many parameters as MoS, so their number is not the reason. The control with D = {WORDS} {verdict}."
+        f"The floor, exp(entropy of P*), is a perplexity of {math.exp(entropy):.3f}. With D = {EMBED_DIM}, Softmax and "
+        f"MoC end at rank {max(softmax.rank, moc.rank)}; MoS reaches rank {mos.rank} and comes {distance} P* than "
+        "both. MoC has as many parameters as MoS, so their number is not the reason. "
+        f"The control with D = {WORDS} {verdict}."
     )
 
 
@@ -242,17 +218,10 @@ def _train(name: str, corpus: "Corpus", folder: Path, seed: int) -> TrainedModel
 def _show_models(models: list[TrainedModel]) -> None:
     table = Table("recipe", "parameters", "D", "valid ppl", "test ppl", "rank of log P", "bound", "seconds")
     for model in models:
+        sizes = [f"{model.parameters:,}", str(model.embed_dim)]
+        perplexities = [f"{model.valid_ppl:.2f}", f"{model.test_ppl:.2f}"]
         bound = f"D + 2 = {model.rank_bound}" if model.rank_bound else f"{min(model.matrix):,}"
-        table.add_row(
-            model.name,
-            f"{model.parameters:,}",
-            f"{model.embed_dim}",
-            f"{model.valid_ppl:.2f}",
-            f"{model.test_ppl:.2f}",
-            f"{model.rank:,}",
-            bound,
-            f"{model.seconds:.0f}",
-        )
+        table.add_row(model.name, *sizes, *perplexities, f"{model.rank:,}", bound, f"{model.seconds:.0f}")
     say("")
     print_table(table)
     softmax, moc, mos = models
@@ -261,23 +230,4 @@ def _show_models(models: list[TrainedModel]) -> None:
         f"Ranks: {softmax.rank} (Softmax) and {moc.rank} (MoC) with a bound of {softmax.rank_bound}; {mos.rank:,} "
         f"(MoS). {best.name} has the lowest test perplexity. One seed, {EPOCHS} epochs and a small corpus say little "
         "about perplexity: the paper's comparison needs its corpora and schedules."
-    )
-
-
-def _say_wrapped(text: str) -> None:
-    """Print an indented paragraph that fits the screen, and an empty line."""
-    out.print(Padding(Text(text), (0, 0, 1, 3)))
-
-
-def _suggest_commands(models: list[TrainedModel]) -> None:
-    softmax = models[0].folder
-    mos = models[-1].folder
-    say(
-        "\nNext steps:\n"
-        f"  highrank generate {mos} --prompt 'the statement'\n"
-        f"  highrank train pydoc-mos --out {mos} --resume --max-epochs 12   (continue training)\n"
-        f"  highrank compare {mos} {softmax} --out comparison   (where one predicts better)\n"
-        "  highrank theory      (the paper's theory, checked on a finite language)\n"
-        "  highrank recipes     (the paper's models, side by side)\n"
-        "  highrank data list   (where their corpora come from)"
     )
