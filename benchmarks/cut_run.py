@@ -24,7 +24,7 @@ from highrank.recipes.recipe import Recipe
 from highrank.runs.export import export_run, import_run
 from highrank.runs.folder import Run
 from highrank.runs.record import summarize
-from highrank.training.loop import train
+from highrank.runs.training import train
 
 # Averaging starts with the fifth epoch, by finetuning, so that a short run of pydoc-mos has both kinds of epochs.
 SHORT = ["train.max_epochs=4", "train.finetunes=1", "train.finetune_max_epochs=1000"]

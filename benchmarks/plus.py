@@ -22,7 +22,7 @@ from highrank.data.corpus import load_corpus
 from highrank.recipes import get_recipe, override
 from highrank.runs.folder import Run
 from highrank.runs.record import summarize
-from highrank.training.loop import train
+from highrank.runs.training import train
 
 # Small enough for one core, on part of the text. At the recipe's own learning rate of 20, averaging starts too early.
 SMALL = ["model.embed_dim=16", "model.hidden_sizes=48", "model.n_components=2", "train.lr=10", "train.batch_size=8",

@@ -21,7 +21,7 @@ from highrank.bench.table import Row, Table, origin
 from highrank.data.corpus import load_corpus
 from highrank.recipes import get_recipe, override
 from highrank.runs.folder import Run
-from highrank.training.loop import train
+from highrank.runs.training import train
 
 HOWS = {"fast": (FAST, "mixed"), "plain": (PLAIN, "float32")}
 
@@ -68,8 +68,8 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as folder:
                 run = Run(Path(folder) / "run")
                 train(recipe, corpus, run, device, graphs=how == FAST, max_epochs=arguments.epochs)
-                for line in (line for line in run.metrics() if line["kind"] == "epoch"):
-                    numbers = {key: line[key] for key in ("epoch", "train_ppl", "valid_ppl", "seconds")}
+                for metrics in run.epochs():
+                    numbers = {key: getattr(metrics, key) for key in ("epoch", "train_ppl", "valid_ppl", "seconds")}
                     table.add(QualityRow(recipe=recipe.name, how=how, seed=seed, **numbers, **origin(device)))
             last = table.rows[-1]
             print(f"{how}, seed {seed}: valid {last.valid_ppl:.2f} after {last.seconds:.0f} s", flush=True)

@@ -15,6 +15,7 @@ from highrank.__main__ import main
 from highrank.recipes import DataSpec, ModelSpec, Recipe, TrainSpec
 from highrank.runs import checkpoint as checkpoints
 from highrank.runs.folder import Run
+from highrank.training.state import Checkpoint, TrainingState
 
 CPU = torch.device("cpu")
 PROCESS_TIMEOUT = 400  # seconds; generous, so that only a process that hangs reaches it on a busy machine
@@ -53,6 +54,17 @@ def write_toy_corpus(folder: Path, lines: int = 120) -> Path:
             text += " ".join(words) + "\n"
         (folder / f"{split}.txt").write_text(text)
     return folder
+
+
+def save_weights(run, weights):
+    """Save a checkpoint of `run` whose best weights are `weights`, as if it had been trained for an epoch."""
+    state = TrainingState(epoch=1, step=1, best_epoch=1, best_valid=1.0)
+    rng = torch.get_rng_state()
+    checkpoint = Checkpoint(
+        state, weights, averages=None, n_averaged=0, short=None, best=weights, hidden=[], window_rng={}, torch_rng=rng,
+        cuda_rng=None,
+    )  # fmt: skip
+    checkpoints.save(run.folder, checkpoint, [], 0)
 
 
 # --- looking into a run ---------------------------------------------------------------------------------------------

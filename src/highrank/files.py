@@ -1,10 +1,9 @@
-"""Writing files so that a crash, a kill or a full disk never leaves half of one behind."""
+"""Atomic writes: a crash, a kill or a full disk never leaves a partial file behind."""
 
 import contextlib
 import errno
 import json
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,14 +15,72 @@ from torch import Tensor
 
 from highrank.errors import UserError
 
-# Alone on a line, or after its key: inside a text the word stays.
-INFINITE = re.compile(r'^( *(?:"(?:[^"\\]|\\.)*": )?-?)Infinity(?=,?$)', re.MULTILINE)
+# --- writing --------------------------------------------------------------------------------------------------------
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a binary file."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(data)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
+    """Write a safetensors file."""
+    with replacing(path) as temporary:
+        temporary.touch()
+        mode = temporary.stat().st_mode  # safetensors would create a file that only its owner can read
+        save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, temporary, metadata)
+        temporary.chmod(mode)
+
+
+def write_with(path: Path, write: Callable[[Path], object]) -> None:
+    """Call `write` with a temporary path that has the suffix of `path`, from which matplotlib chooses the format."""
+    with replacing(path) as temporary:
+        suffixed = temporary.with_suffix(path.suffix)
+        try:
+            write(suffixed)
+            os.replace(suffixed, temporary)
+        finally:
+            suffixed.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary path in the same folder. After the block, flush that file to disk and rename it to `path`."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        with open(temporary, "r+b") as file:  # Windows can only flush files that are open for writing
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        fix = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "choose another folder"
+        raise UserError(f"cannot write {path}: {error.strerror or error}; {fix}.") from error
+    except SafetensorError as error:
+        raise UserError(f"cannot write {path}: {error}; free some space or choose another folder.") from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+# --- folders --------------------------------------------------------------------------------------------------------
 
 
 def output_folder(folder: Path) -> Path:
-    """`folder`, tried out and left as it was: called first, so that no work is lost to one that cannot be written."""
+    """Check that `folder` can be written, and return it. Commands call this before their work, so none is lost."""
     if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder} is a file: choose a folder with --out.")
+        raise UserError(f"{folder} is a file: choose a folder.")
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -40,93 +97,45 @@ def output_folder(folder: Path) -> Path:
 
 
 def new_folder(folder: Path) -> None:
-    """Refuse what holds something already: a run and an export have a folder of their own."""
+    """Raise a UserError unless `folder` is missing or empty."""
     if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder} is a file: choose a folder with --out.")
+        raise UserError(f"{folder} is a file: choose a folder.")
     if folder.exists() and any(folder.iterdir()):
-        raise UserError(f"{folder} is not empty: choose another --out.")
+        raise UserError(f"{folder} is not empty: choose another folder.")
 
 
 @contextlib.contextmanager
 def whole_folder(folder: Path) -> Iterator[Path]:
-    """A folder beside the new `folder` to fill; it takes that name only once it is complete."""
+    """Yield a temporary folder to fill. After the block, rename it to `folder`, which must be missing or empty."""
     new_folder(folder)
-    if folder.resolve() == Path.cwd():  # another would take its place, and whoever is in it would be nowhere
-        raise UserError(f"{folder} is the folder you are in: choose a new one below it with --out.")
+    if folder.resolve() == Path.cwd():  # renaming would leave the user's shell in a deleted folder
+        raise UserError(f"{folder} is the current folder: choose a new one below it.")
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     try:
+        temporary.mkdir(parents=True)
         yield temporary
         if folder.exists():
-            folder.rmdir()  # it is empty
+            folder.rmdir()
         os.replace(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-@contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary name beside `path` to write to; it takes `path`'s place only once it is complete and on disk."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield temporary
-        with open(temporary, "r+b") as file:  # Windows syncs only what is open for writing
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        advice = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "choose another folder"
-        raise UserError(f"cannot write {path}: {error.strerror or error}; {advice}.") from error
-    except SafetensorError as error:
-        raise UserError(f"cannot write {path}: {error}; free some space or choose another folder.") from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-
-
-def write_text(path: Path, text: str) -> None:
-    with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Infinity, as of a run that diverged, is no JSON; 1e999 is, and is read as infinity here and by most others."""
-    text = json.dumps(value, indent=2, ensure_ascii=False)
-    write_text(path, INFINITE.sub(r"\g<1>1e999", text) + "\n")
-
-
-def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
-    with replacing(path) as temporary:
-        temporary.touch()
-        mode = temporary.stat().st_mode  # as any new file has it: safetensors would keep everybody else out
-        save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, temporary, metadata)
-        temporary.chmod(mode)
-
-
-def write_with(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` make the file under a temporary name with the same ending (matplotlib chooses a format by it)."""
-    with replacing(path) as temporary:
-        named = temporary.with_suffix(path.suffix)
-        try:
-            write(named)
-            os.replace(named, temporary)
-        finally:
-            named.unlink(missing_ok=True)
+# --- reading --------------------------------------------------------------------------------------------------------
 
 
 def read_json(path: Path, what: str) -> Any:
-    """The JSON in `path`; `what` names it in the sentence that a missing or damaged file gets."""
+    """Parse a JSON file; `what` names its content in error messages."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"there is no {what} at {path}.") from None
     except (OSError, ValueError) as error:
-        raise UserError(
-            f"the {what} at {path} is damaged or unreadable ({error}); restore it or start anew."
-        ) from error
+        raise UserError(f"the {what} at {path} is damaged or unreadable ({error}): restore or recreate it.") from error
 
 
 def read_tensors(path: Path, what: str, device: str = "cpu") -> dict[str, Tensor]:
-    """All tensors of a safetensors file; nothing is ever unpickled."""
+    """Read all tensors of a safetensors file, without unpickling; `what` names its content in error messages."""
     try:
         with safe_open(path, framework="pt", device=device) as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
@@ -134,5 +143,5 @@ def read_tensors(path: Path, what: str, device: str = "cpu") -> dict[str, Tensor
         raise UserError(f"there is no {what} at {path}.") from None
     except (OSError, SafetensorError) as error:
         raise UserError(
-            f"the {what} at {path} is damaged or not a safetensors file ({error}); restore it or start anew."
+            f"the {what} at {path} is damaged or not a safetensors file ({error}): restore or recreate it."
         ) from error

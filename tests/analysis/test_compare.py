@@ -17,7 +17,7 @@ from highrank.errors import UserError
 from highrank.models import build_model
 from highrank.recipes import DataSpec, ModelSpec, Recipe, TrainSpec
 from highrank.runs.folder import Run
-from highrank.training.loop import train
+from highrank.runs.training import train
 
 
 def model(corpus, head, seed):

@@ -1,22 +1,13 @@
 """The command line as a user meets it: what works, and one sentence with exit code 2 for what does not."""
 
-import dataclasses
 import json
-import re
-import resource
 import shlex
 import shutil
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import pytest
-import torch
 
-from helpers import PROCESS_TIMEOUT, as_process, fails, highrank, settings
-from highrank.runs import checkpoint as checkpoints
+from helpers import fails, highrank, settings
+from highrank.runs.folder import Run
 
 
 def test_train_evaluate_generate_runs(place, trained):
@@ -55,8 +46,6 @@ def test_dynamic_evaluation_changes_no_file_of_the_run(place, trained):
     assert "--lr belongs to --dynamic: add that" in fails("evaluate", "run", "--lr", 1, cwd=place)
     assert "--lambda belongs to" in fails("evaluate", "run", "--lambda", 1, cwd=place)
     assert "--lambda must be positive" in fails("evaluate", "run", "--dynamic", "--lambda", 0, cwd=place)
-
-
 
 
 @pytest.mark.parametrize("how", ["dynamic", "cache"])
@@ -130,8 +119,8 @@ def test_record(place, trained):
     assert "other.json holds something other than" in fails("record", "run", "--out", "other.json", cwd=place)
     (place / "taken").write_text("a file")
     assert "taken is a file" in fails("record", "run", "--out", "taken", cwd=place)
-    assert "there is no run at nowhere" in fails("record", "nowhere", cwd=place)
-    (trained / "model.safetensors").unlink()
+    assert "nowhere is not a run" in fails("record", "nowhere", cwd=place)
+    Run(trained).model_file.unlink()
     assert "no trained weights yet" in fails("record", "run", cwd=place)
 
 
@@ -195,124 +184,10 @@ def test_cache_evaluation(place, trained):
     assert len({text.split("(")[0] for text in whole}) == 1  # as long as the text is all there is to remember
 
 
-def test_export_and_import(place, trained):
-    done = highrank("export", "run", "--out", "export", "--averages-only", cwd=place)
-    assert "export is an export, not a run" in fails("record", "export", cwd=place)
-    assert re.search(r"^Written to export \(\d+ files, \d+\.\d MB\)$", done.stdout, flags=re.M)
-    assert "  highrank import export\n" in done.stdout
-    done = highrank("import", "export", "--out", "again", cwd=place)
-    assert "Written to again (ptb-mos at epoch 1)\nContinue with:" in done.stdout
-    command = next(line.strip() for line in done.stdout.splitlines() if line.startswith("  highrank train"))
-    highrank(*command.split()[1:], "--max-epochs", 2, cwd=place)
-    assert "is not a size" in fails("export", "run", "--out", "x", "--max-shard-size", "big", cwd=place)
-    assert "dtype" in fails("export", "run", "--out", "x", "--dtype", "int8", cwd=place)
-    assert "there is no export" in fails("import", "toy", "--out", "x", cwd=place)
-    assert [row["run"] for row in json.loads(highrank("runs", ".", "--json", cwd=place).stdout)] == ["again", "run"]
-
-
-def test_an_export_and_a_run_have_folders_of_their_own_by_default(place, trained):
-    trained.rename(place / "a run")
-    done = highrank("export", "a run", "--dtype", "float16", "--max-shard-size", "15MB", cwd=place)
-    assert "Written to exports/a run (" in done.stdout
-    command = next(line for line in done.stdout.splitlines() if line.startswith("  highrank import"))
-    done = highrank(*shlex.split(command)[1:], cwd=place)
-    assert "Written to runs/a run (ptb-mos at epoch 1)" in done.stdout
-    command = next(line for line in done.stdout.splitlines() if line.startswith("  highrank train"))
-    done = highrank(*shlex.split(command)[1:], "--max-epochs", 1, cwd=place)
-    assert "highrank train ptb-mos --out 'runs/a run' --resume" in done.stdout
-    assert "exports/a run is not empty: choose another --out" in fails("export", "a run", cwd=place)
-    assert "runs/a run already holds a run" in fails("import", "exports/a run", cwd=place)
-
-
-def test_default_folders_are_numbered_and_found_again(place):
-    arguments = ("train", "ptb-mos", *settings(), "--set", "data.corpus=toy", "--max-epochs", 1)
-    highrank(*arguments, cwd=place)
-    highrank(*arguments, cwd=place)
-    assert sorted(p.name for p in (place / "runs").iterdir()) == ["ptb-mos", "ptb-mos-2"]
-    assert "runs/ptb-mos-2" in highrank("train", "ptb-mos", "--resume", "--max-epochs", 2, cwd=place).stdout
-    done = highrank("train", "ptb-mos", "--resume", "--finetune", "--max-epochs", 3, cwd=place)
-    assert "stage 0 is over: finetuning from the weights of epoch" in done.stdout
-    assert "\nepoch   3 finetune-1: train " in done.stdout
-
-
 def test_characters(place):
     extra = "data.corpus=toy data.level=char"
     highrank("train", "ptb-mos", *settings(extra), "--out", "run", "--max-epochs", 1, cwd=place)
     assert highrank("generate", "run", "--prompt", "the c", "--length", 5, cwd=place).stdout.startswith("the c")
-
-
-
-
-
-
-
-
-
-
-
-
-# --- exact resume ---------------------------------------------------------------------------------------------------
-
-
-def start(*arguments, cwd):
-    command = [sys.executable, "-m", "highrank", *map(str, arguments)]
-    return subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-
-def same_run(a: Path, b: Path) -> None:
-    one, two = checkpoints.load(a), checkpoints.load(b)
-    for x, y in ((one.weights, two.weights), (one.averages or {}, two.averages or {})):
-        assert x.keys() == y.keys()
-        assert all(torch.equal(x[k], y[k]) for k in x)
-    assert torch.equal(one.torch_rng, two.torch_rng)
-    assert (one.n_averaged, one.window_rng) == (two.n_averaged, two.window_rng)
-    for progress in (one.progress, two.progress):
-        progress.stages = [{**stage, "seconds": 0.0} for stage in progress.stages]
-    timeless = {"seconds": 0.0, "metrics_bytes": 0, "pieces": []}
-    assert dataclasses.replace(one.progress, **timeless) == dataclasses.replace(two.progress, **timeless)
-    assert (a / "model.safetensors").read_bytes() == (b / "model.safetensors").read_bytes()
-
-
-def test_a_killed_run_ends_bit_for_bit_where_the_whole_one_does(place):
-    """SIGKILL, again and again, at whatever moment it hits, then --resume."""
-    extra = "data.corpus=toy train.nonmono=1 train.max_epochs=8 train.micro_batch_size=2"
-    extra += " train.finetunes=1 train.finetune_max_epochs=4"
-    arguments = ("train", "ptb-mos", *settings(extra), "--checkpoint-every", 0)
-    highrank(*arguments, "--out", "whole", cwd=place)
-    process = start(*arguments, "--out", "cut", cwd=place)
-    kills = 0
-    for delay in (0.05, 0.4, 0.15, 0.3):
-        while not (place / "cut" / "checkpoint.json").exists() and process.poll() is None:
-            time.sleep(0.01)
-        before = checkpoints.load_progress(place / "cut").step
-        while process.poll() is None and checkpoints.load_progress(place / "cut").step == before:
-            time.sleep(0.005)  # it has started again and gone further
-        time.sleep(delay)
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-            kills += 1
-        process.communicate()
-        process = start("train", "ptb-mos", "--out", "cut", "--resume", "--checkpoint-every", 0, cwd=place)
-    output, _ = process.communicate(timeout=PROCESS_TIMEOUT)
-    assert process.returncode == 0, output
-    assert kills >= 2
-    assert checkpoints.load_progress(place / "cut").finished
-    same_run(place / "whole", place / "cut")
-
-
-def test_ctrl_c_saves_and_says_how_to_resume(place):
-    arguments = ("train", "ptb-mos", *settings("data.corpus=toy train.max_epochs=100000"), "--out", "run")
-    process = start(*arguments, "--checkpoint-every", 0.5, cwd=place)
-    while not (place / "run" / "checkpoint.json").exists():
-        assert process.poll() is None
-        time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=PROCESS_TIMEOUT)
-    assert process.returncode == 130
-    command = next(line.strip() for line in output.splitlines() if line.startswith("  highrank train"))
-    step = checkpoints.load_progress(place / "run").step
-    highrank(*command.split()[1:], "--time-budget", "0.2s", cwd=place)
-    assert checkpoints.load_progress(place / "run").step > step
 
 
 def test_characters_from_nothing(place):
@@ -326,225 +201,24 @@ def test_a_folder_corpus_is_found_from_anywhere(place, trained):
     highrank("evaluate", "../run", cwd=place / "elsewhere")
 
 
-def test_training_goes_on_where_the_text_lies_elsewhere(place, monkeypatch):
-    """As on the machine that a run was carried to, where there is no such folder as it remembers."""
-    shutil.copytree(place / "toy", place / "here" / "penn")
-    arguments = ("train", "ptb-mos", "--out", "run", "--max-epochs", 1)
-    highrank(*arguments, *settings("data.level=char"), "--data-dir", "here", cwd=place)
-    (place / "here").rename(place / "there")
-    assert "the corpus penn was not found in" in fails(*arguments, "--resume", cwd=place)
-    monkeypatch.setenv("HIGHRANK_DATA", str(place / "there"))
-    highrank(*arguments, "--resume", cwd=place)
-    highrank("evaluate", "run", cwd=place)
-
-
-def test_a_folder_corpus_that_was_moved_is_found_where_the_user_says(place, trained, monkeypatch):
-    resume = ("train", "ptb-mos", "--resume", "--out", "run", "--max-epochs", 1)
-    (place / "toy").rename(place / "text")
-    for command in (resume, ("evaluate", "run")):
-        said = fails(*command, cwd=place)
-        assert (
-            f"the text that run was trained on is not at {place / 'toy'}: say where it is now with --data-dir" in said
-        )
-        highrank(*command, "--data-dir", "text", cwd=place)
-    (place / "corpora").mkdir()
-    (place / "text").rename(place / "corpora" / "toy")
-    monkeypatch.setenv("HIGHRANK_DATA", str(place / "corpora"))
-    for command in (resume, ("evaluate", "run")):
-        highrank(*command, cwd=place)
-        highrank(*command, "--data-dir", "corpora", cwd=place)
-
-
-def test_a_resumed_run_forgets_a_data_folder_that_is_not_here(place, trained, monkeypatch):
-    """As 'evaluate' does: the run was carried from another machine."""
-    info = trained / "run.json"
-    stored = json.loads(info.read_text()) | {"data_dir": str(place / "gone")}
-    stored["recipe"]["data"]["corpus"] = "penn"
-    info.write_text(json.dumps(stored))
-    monkeypatch.setenv("HIGHRANK_DATA", str(place / "corpora"))
-    for command in (("train", "ptb-mos", "--resume", "--out"), ("evaluate",)):
-        assert f"was not found in {place / 'corpora'}" in fails(*command, "run", cwd=place)
-
-
-def test_resume_takes_the_same_settings_again(place):
-    (place / "corpora").mkdir()
-    (place / "toy").rename(place / "corpora" / "toy")
-    own = (*settings("data.corpus=toy"), "--data-dir", "corpora", "--out", "run", "--max-epochs", 1)
-    highrank("train", "ptb-mos", *own, cwd=place)
-    highrank("train", "ptb-mos", *own, "--resume", cwd=place)
-
-
-# --- mistakes -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "name"),
     [
-        (["train", "ptb-moss"], 'called "ptb-moss"; did you mean "ptb-mos"?'),
-        (["train", "ptb-mos", "--set", "train.rl=1"], 'no recipe key "train.rl"'),
-        (["train", "ptb-mos", "--set", "train.lr=fast"], 'train.lr must be a number, got "fast"'),
-        (["train", "ptb-mos"], "the corpus penn was not found in"),
-        (["train", "ptb-mos", "--data-dir", "nowhere"], "was not found in nowhere"),
-        (["train", "ptb-mos", "--set", "data.corpus=toy/train.txt"], "toy/train.txt is a file: name the folder that"),
-        (["train", "pydoc-mos", "--finetune"], "goes on with a run that was trained before: add --resume"),
-        (["train", "ptb-mos", "--resume"], "no run of ptb-mos in runs to resume"),
-        (["train", "pydoc-mos", "--device", "gpu"], 'no device "gpu"'),
-        (["train", "pydoc-mos", "--device", "cuda:77"], "is not available here"),
-        (["train", "pydoc-mos", "--time-budget", "soon"], '"soon" is not a time'),
-        (["evaluate", "nothing"], "there is no run at nothing"),
-        (["evaluate", "toy"], "toy is not a run: it holds no run.json; 'highrank runs toy' lists"),
-        (["generate", "nothing"], "there is no run at nothing"),
-        (["generate", "nothing", "--temperature", "1e-45"], "--temperature must be 0"),
-        (["train", "pydoc-mos", "--time-budget", "inf"], '"inf" is not a time'),
-        (["train", "pydoc-mos", "--set", "data.level=char"], "pydoc comes at word level only"),
-        (["train", "pydoc-mos", "--set", "train.batch_size=99999999"], "too few for a batch"),
-        (["train", "pydoc-mos", "--set", "train.seed=99999999999999999999"], "train.seed must be below"),
-        (["train", "pydoc-mos", "--set", "train.finetune_lr=0"], "train.finetune_lr must be positive"),
-        (["train", "pydoc-mos", "--out", "toy"], "toy is not empty"),
-    ],
-    ids=lambda x: " ".join(x) if isinstance(x, list) else "",
-)
-def test_mistakes_get_one_sentence(place, arguments, sentence):
-    assert sentence in fails(*arguments, cwd=place)
-    assert not (place / "runs").exists()  # nothing was begun
-
-
-def test_a_taken_folder_is_left_alone(place, trained):
-    before = {p.name: p.read_bytes() for p in trained.iterdir() if p.is_file()}
-    assert "already holds a run: add --resume" in fails("train", "ptb-mos", *settings(), "--out", "run", cwd=place)
-    assert before == {p.name: p.read_bytes() for p in trained.iterdir() if p.is_file()}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["ptb-mos", "--set", "train.lr=3"], "was started with"),
-        (["ptb-moc"], "was started with name = ptb-mos, not ptb-moc"),
+        ("evaluate nothing", "nothing"),
+        ("evaluate toy", "toy"),
+        ("generate nothing", "nothing"),
+        ("generate nothing --temperature 1e-45", "--temperature"),
     ],
 )
-def test_resume_with_a_changed_recipe(place, trained, arguments, sentence):
-    before = (trained / "checkpoint.json").read_bytes()
-    assert sentence in fails("train", *arguments, "--out", "run", "--resume", cwd=place)
-    assert (trained / "checkpoint.json").read_bytes() == before
-
-
-def test_resume_with_changed_text(place, trained):
-    (place / "toy" / "train.txt").write_text("something else\n" * 200)
-    for command in (("train", "ptb-mos", "--resume", "--out"), ("evaluate",)):
-        assert "is not the one that run was trained on" in fails(*command, "run", cwd=place)
-
-
-def damage_lose(run: Path) -> None:
-    (run / "checkpoint.json").unlink()
-
-
-def damage_generator(run: Path) -> None:
-    data = json.loads((run / "checkpoint.json").read_text())
-    data["window_rng"] = {}
-    (run / "checkpoint.json").write_text(json.dumps(data))
-
-
-def damage_truncate(run: Path) -> None:
-    file = next(run.glob("checkpoint-*.safetensors"))
-    file.write_bytes(file.read_bytes()[:-100])
-
-
-def damage_json(run: Path) -> None:
-    (run / "checkpoint.json").write_text('{"format": 1, "tensors": ')
-
-
-def damage_foreign_json(run: Path) -> None:
-    (run / "checkpoint.json").write_text('{"epoch": 3}')
-
-
-def damage_missing_tensors(run: Path) -> None:
-    next(run.glob("checkpoint-*.safetensors")).unlink()
-
-
-def damage_pickle(run: Path) -> None:
-    torch.save({"weights": torch.zeros(3)}, next(run.glob("checkpoint-*.safetensors")))
-
-
-@pytest.mark.parametrize(
-    ("damage", "sentence"),
-    [
-        (damage_lose, "has lost its checkpoint.json"),
-        (damage_generator, "is damaged"),
-        (damage_truncate, "is damaged or not a safetensors file"),
-        (damage_json, "is damaged or unreadable"),
-        (damage_foreign_json, "is not a checkpoint that this version of highrank wrote"),
-        (damage_missing_tensors, "there is no checkpoint file"),
-        (damage_pickle, "is damaged or not a safetensors file"),
-    ],
-)
-def test_damaged_and_foreign_checkpoints(place, trained, damage, sentence):
-    damage(trained)
-    assert sentence in fails("train", "ptb-mos", "--out", "run", "--resume", cwd=place)
+def test_a_wrong_argument_is_an_error(place, arguments, name):
+    assert name in fails(*arguments.split(), cwd=place)
 
 
 def test_a_damaged_model(place, trained):
-    (trained / "model.safetensors").write_bytes(b"not a model")
-    assert "the trained model at run/model.safetensors is damaged" in fails("evaluate", "run", cwd=place)
+    Run(trained).model_file.write_bytes(b"not a model")
+    assert "run/model-1.safetensors" in fails("evaluate", "run", cwd=place)
     (trained / "run.json").write_text("[]")
-    assert "does not describe a highrank run" in fails("evaluate", "run", cwd=place)
-
-
-def test_a_full_disk_loses_nothing(place, trained):
-    """The largest file this process may write is smaller than a checkpoint: as on a full disk, the write breaks off."""
-    before = {p.name: p.read_bytes() for p in trained.iterdir() if p.name.startswith(("checkpoint", "model"))}
-    size = max(map(len, before.values()))
-    sentence = fails(
-        "train", "ptb-mos", "--out", "run", "--resume", cwd=place, run=as_process,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, size // 2)),
-    )  # fmt: skip
-    assert "cannot write" in sentence
-    assert "free some space" in sentence
-    assert before == {p.name: p.read_bytes() for p in trained.iterdir() if p.name.startswith(("checkpoint", "model"))}
-    assert not list(trained.glob("*.tmp")) + list(trained.glob(".*.tmp"))
-    highrank("train", "ptb-mos", "--out", "run", "--resume", cwd=place)  # and with space again, it goes on
-
-
-def test_a_file_of_the_users_is_left_alone(place, trained):
-    (trained / "checkpoint-best.safetensors").write_bytes(b"mine")
-    (trained / ".checkpoint-3-1.safetensors.77.tmp").write_bytes(b"left by a kill")
-    highrank("train", "ptb-mos", "--out", "run", "--resume", "--max-epochs", 2, cwd=place)
-    assert (trained / "checkpoint-best.safetensors").read_bytes() == b"mine"
-    assert not (trained / ".checkpoint-3-1.safetensors.77.tmp").exists()
-
-
-def test_metrics_cut_short_do_not_stop_a_resume(place, trained):
-    (trained / "metrics.jsonl").write_bytes(b"")
-    highrank("train", "ptb-mos", "--out", "run", "--resume", "--max-epochs", 2, cwd=place)
-
-
-def test_two_processes_do_not_train_in_one_folder(place, trained):
-    import fcntl
-
-    with open(trained / ".lock", "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        assert "another process is training" in fails("train", "ptb-mos", "--out", "run", "--resume", cwd=place)
-
-
-def test_an_unwritable_folder(place):
-    (place / "file").write_text("")  # root may write anywhere, but nobody can make a folder under a file
-    assert "cannot write" in fails("train", "ptb-mos", *settings("data.corpus=toy"), "--out", "file/run", cwd=place)
-
-
-def test_runs_shows_a_damaged_run_and_goes_on(place, trained):
-    shutil.copytree(trained, place / "worse")
-    (place / "worse" / "run.json").write_text("{")
-    shutil.copytree(trained, place / "worst")
-    (place / "worst" / "summary.json").write_text("[1]")
-    rows = json.loads(highrank("runs", ".", "--json", cwd=place).stdout)
-    assert [r["state"].split(":")[0] for r in rows] == ["can resume", "damaged", "damaged"]
-    (place / "worst" / "summary.json").write_text('{"epochs": 1, "valid_ppl": "low", "test_ppl": null}')
-    assert "its valid_ppl is not a number" in highrank("runs", ".", cwd=place).stdout
-    assert "its valid_ppl is not a number" in fails("record", "worst", cwd=place)
-    assert "There are no runs" in highrank("runs", "toy", cwd=place).stdout
-
-
-
-
+    assert "run/run.json" in fails("evaluate", "run", cwd=place)
 
 
 def test_options_of_another_way_are_named_and_refused(place, trained):
@@ -557,18 +231,3 @@ def test_options_of_another_way_are_named_and_refused(place, trained):
         told = fails("evaluate", "run", f"--{how}", "--batch-size", 2, cwd=place)
         assert f"--batch-size belongs to evaluation without --{how}, which reads one stream: leave it out" in told
     assert "leaves columns of fewer than 20" in fails("evaluate", "run", "--batch-size", 100_000, cwd=place)
-
-
-
-
-def test_names_of_runs_are_whole_on_a_narrow_screen(place, trained, monkeypatch):
-    from highrank.cli.console import out
-
-    trained.rename(place / "a-run-with-a-name-that-is-long-enough-to-be-cut-in-eighty-columns")
-    monkeypatch.setattr(out, "width", 80)
-    lines = [line.split("  ")[0].strip() for line in highrank("runs", ".", cwd=place).stdout.splitlines()]
-    assert "a-run-with-a-name-that-is-long-enough-to-be-cut-in-eighty-columns" in "".join(lines)
-
-
-def test_runs_of_no_folder(tmp_path):
-    assert "is not a folder" in fails("runs", "nope", cwd=tmp_path)

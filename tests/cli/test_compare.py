@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from helpers import fails, highrank
+from helpers import fails, highrank, save_weights
 from highrank.cli.compare import _end
 from highrank.data.corpus import load_corpus
-from highrank.files import write_tensors
 from highrank.models import build_model
 from highrank.recipes import RECIPES
 from highrank.runs.folder import Run
@@ -26,10 +25,10 @@ def make_run(folder: Path, head: str, corpus: str, seed: int, level: str = "word
     recipe = dataclasses.replace(recipe, model=model, data=data)
     text = load_corpus(corpus, None, level)
     run = Run(folder)
-    run.create(recipe, text, torch.device("cpu"), None, "test")
+    run.create(recipe, text, torch.device("cpu"), None)
     torch.manual_seed(seed)
     built = build_model(recipe.model, text.vocab_size)
-    write_tensors(run.model_file, {name: 5 * p for name, p in built.named_parameters()})
+    save_weights(run, {name: 5 * p for name, p in built.named_parameters()})
 
 
 @pytest.fixture
@@ -104,15 +103,15 @@ def test_characters(place, toy_folder):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["mos", "nothing"], "there is no run at nothing"),
-        (["mos", "toy"], "toy is not a run: it holds no run.json"),
+        (["mos", "nothing"], "nothing is not a run"),
+        (["mos", "toy"], "toy is not a run"),
         (["mos", "./mos"], "are the same run"),
         (["mos", "softmax", "--split", "tset"], 'no split "tset"'),
         (["mos", "softmax", "--contains", "birdd"], 'did you mean "bird"?'),
         (["mos", "softmax", "--contains", ""], "--contains is empty"),
         (["mos", "softmax", "--contains", "runs runs runs"], "test has no step with"),
         (["mos", "softmax", "--device", "gpu"], 'no device "gpu"'),
-        (["mos", "softmax", "--out", "toy/test.txt"], "is a file: choose a folder with --out"),
+        (["mos", "softmax", "--out", "toy/test.txt"], "is a file: choose a folder"),
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else "",
 )
@@ -138,14 +137,14 @@ def test_other_vocabularies(place):
 
 def test_a_corpus_that_is_gone_or_changed(place):
     (place / "toy" / "test.txt").write_text("the cat runs\n" * 40)
-    assert "is not the one that mos was trained on" in fails("compare", "mos", "softmax", cwd=place)
+    assert "has changed since mos was trained on it" in fails("compare", "mos", "softmax", cwd=place)
     shutil.rmtree(place / "toy")
     assert "mos was trained on is not at" in fails("compare", "mos", "softmax", cwd=place)
 
 
 def test_a_damaged_model(place):
-    (place / "softmax" / "model.safetensors").write_bytes(b"not a model")
-    assert "softmax/model.safetensors is damaged" in fails("compare", "mos", "softmax", cwd=place)
+    Run(place / "softmax").model_file.write_bytes(b"not a model")
+    assert "softmax/model-1.safetensors is damaged" in fails("compare", "mos", "softmax", cwd=place)
 
 
 def test_a_long_context_begins_with_a_whole_word():

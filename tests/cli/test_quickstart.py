@@ -32,7 +32,7 @@ def test_quickstart_shows_the_bottleneck(short, tmp_path):
     models = report["models"]
     for model in models:
         assert model["rank"] <= (model["rank_bound"] or min(model["matrix"]))
-        assert (tmp_path / model["folder"] / "model.safetensors").exists()
+        assert (tmp_path / model["folder"] / "checkpoint.json").exists()
     assert models[2]["rank"] > 2 * models[0]["rank_bound"]
     assert (tmp_path / "quickstart" / "figure.png").read_bytes()[:4] == b"\x89PNG"
 

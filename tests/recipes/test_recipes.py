@@ -8,7 +8,6 @@ import torch
 from highrank.errors import UserError
 from highrank.recipes import RECIPES, get_recipe, override, overrides
 from highrank.recipes.recipe import check, from_resolved
-from highrank.runs.folder import Run
 from highrank.training.stages import Training
 
 
@@ -25,13 +24,13 @@ def shrink(recipe):
 def test_every_recipe_takes_two_steps(name, toy_corpus, tmp_path):
     recipe = shrink(get_recipe(name))
     check(recipe)
-    training = Training(recipe, toy_corpus, Run(tmp_path / "run"), torch.device("cpu"))
+    training = Training(recipe, toy_corpus, torch.device("cpu"))
     before = [p.detach().clone() for p in training.model.parameters()]
     for _, window in zip(range(2), training.windows(), strict=False):
         training.train_window(window)
         assert np.isfinite(training.read_totals())
-    assert training.progress.step == 2
-    assert training.progress.skipped == 0
+    assert training.state.step == 2
+    assert training.state.skipped == 0
     assert all(not torch.equal(a, p) for a, p in zip(before, training.model.parameters(), strict=True))
 
 

@@ -1,4 +1,4 @@
-"""metrics.jsonl across starts: what a checkpoint does not know of is dropped, once and for all."""
+"""metrics.jsonl and TensorBoard across several starts of a run."""
 
 import json
 import math
@@ -6,76 +6,92 @@ import math
 import pytest
 
 from highrank.errors import UserError
-from highrank.runs.folder import Run
-from highrank.runs.metrics import Metrics
+from highrank.runs.metrics import MetricsWriter, read_epochs
+from highrank.training.callbacks import EpochMetrics, WindowMetrics
 
 
-def lines(folder):
-    return [json.loads(line)["step"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+def epoch_metrics(**changes):
+    values = {
+        "epoch": 1, "stage": "train", "averaged": False, "step": 1, "train_nll": 5.0, "train_ppl": 148.4,
+        "valid_nll": 5.0, "valid_ppl": 148.4, "best_valid_ppl": 148.4, "best_epoch": 1, "skipped": 0,
+        "tokens_per_second": 100.0, "seconds": 1.0,
+    }  # fmt: skip
+    return EpochMetrics(**(values | changes))
 
 
 def write(folder, keep, steps):
-    """One start of a run: the size when it began, and after its lines."""
-    metrics = Metrics(folder, keep, 0)
+    """Write one line per step, as one start of a run does. Return the sizes before and after."""
+    metrics = MetricsWriter(folder, keep, 0)
     sizes = [metrics.size()]
     for step in steps:
-        metrics.write({"kind": "train", "step": step}, step)
+        metrics.write(WindowMetrics(step=step, epoch=0, nll=1.0))
     sizes.append(metrics.size())
     metrics.close()
     return sizes
 
 
-def test_what_came_after_the_checkpoint_is_dropped(tmp_path):
-    _, known = write(tmp_path, 0, [1, 2])
-    write(tmp_path, known, [3, 4])  # and killed before a checkpoint
-    assert write(tmp_path, known, [5])[0] == known
-    assert lines(tmp_path) == [1, 2, 5]
+def steps(folder):
+    return [json.loads(line)["step"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_a_pause_before_the_first_line_does_not_bring_dropped_lines_back(tmp_path):
-    _, known = write(tmp_path, 0, [1])
-    write(tmp_path, known, [2, 3])  # killed
-    told, _ = write(tmp_path, known, [])  # paused at once: a checkpoint of this size
-    assert told == known
-    write(tmp_path, told, [4, 5])  # killed
-    write(tmp_path, told, [6])
-    assert lines(tmp_path) == [1, 6]
+def test_lines_after_the_checkpoint_are_dropped(tmp_path):
+    _, size = write(tmp_path, 0, [1, 2])
+    write(tmp_path, size, [3, 4])  # killed before the next checkpoint
+    assert write(tmp_path, size, [5])[0] == size
+    assert steps(tmp_path) == [1, 2, 5]
 
 
-def test_numbers_that_json_has_none_for_are_words(tmp_path):
-    metrics = Metrics(tmp_path, 0, 0)
-    metrics.write({"kind": "epoch", "valid_ppl": float("inf"), "nll": float("nan")}, 1)
+def test_a_pause_before_the_first_line_does_not_restore_dropped_lines(tmp_path):
+    _, size = write(tmp_path, 0, [1])
+    write(tmp_path, size, [2, 3])  # killed
+    paused_size, _ = write(tmp_path, size, [])
+    assert paused_size == size
+    write(tmp_path, paused_size, [4, 5])  # killed
+    write(tmp_path, paused_size, [6])
+    assert steps(tmp_path) == [1, 6]
+
+
+def test_epochs_are_read_back(tmp_path):
+    metrics = MetricsWriter(tmp_path, 0, 0)
+    first, second = epoch_metrics(), epoch_metrics(epoch=2, averaged=True, average_length=7, valid_ppl=math.inf)
+    for line in (first, WindowMetrics(step=3, epoch=1, nll=1.0), second):
+        metrics.write(line)
     metrics.close()
-    told = json.loads((tmp_path / "metrics.jsonl").read_text(), parse_constant=lambda word: pytest.fail(word))
-    assert told == {"kind": "epoch", "valid_ppl": "inf", "nll": "nan"}
+    assert read_epochs(tmp_path / "metrics.jsonl") == [first, second]
 
 
-def test_tensorboard_gets_the_numbers_and_forgets_what_the_checkpoint_does_not_know_of(tmp_path):
+def test_a_line_cut_short_by_a_kill_is_ignored(tmp_path):
+    metrics = MetricsWriter(tmp_path, 0, 0)
+    metrics.write(epoch_metrics())
+    metrics.close()
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"kind": "epoch", "ep')
+    assert read_epochs(tmp_path / "metrics.jsonl") == [epoch_metrics()]
+
+
+@pytest.mark.parametrize("line", [b"\xff\xfe\n", b"hello\n", b"[1]\n", b'{"kind": "epoch", "epoch": 1}\n'])
+def test_a_damaged_line_is_an_error(tmp_path, line):
+    (tmp_path / "metrics.jsonl").write_bytes(line)
+    with pytest.raises(UserError, match=r"metrics\.jsonl"):
+        read_epochs(tmp_path / "metrics.jsonl")
+
+
+def test_tensorboard_drops_events_after_the_checkpoint(tmp_path):
     events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    for known, steps in ((0, (1, 2, 3)), (1, (2, 3, 4))):  # killed after three steps, resumed from the first
-        metrics = Metrics(tmp_path, 0, known)
-        for step in steps:
-            metrics.write({"kind": "epoch", "epoch": step, "ppl": step + known / 10, "nll": math.inf}, step)
+    for known, run_steps in ((0, (1, 2, 3)), (1, (2, 3, 4))):  # killed after three steps, resumed from the first
+        metrics = MetricsWriter(tmp_path, 0, known)
+        for step in run_steps:
+            metrics.write(WindowMetrics(step=step, epoch=0, nll=step + known / 10))
+        metrics.write(WindowMetrics(step=9, epoch=0, nll=math.inf))
         metrics.close()
         (file,) = (tmp_path / "tensorboard").glob("*tfevents*.*.*")
-        file.rename(file.with_name(f"events.out.tfevents.{known}"))  # in their order, within one second too
-    told = events.EventAccumulator(str(tmp_path / "tensorboard")).Reload()
-    assert told.Tags()["scalars"] == ["epoch/ppl"]
-    points = [(event.step, round(event.value, 3)) for event in told.Scalars("epoch/ppl")]
+        file.rename(file.with_name(f"events.out.tfevents.{known}"))  # fixes the order of two files of the same second
+    board = events.EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert board.Tags()["scalars"] == ["train/nll"]
+    points = [(event.step, round(event.value, 3)) for event in board.Scalars("train/nll")]
     assert points == [(1, 1.0), (2, 2.1), (3, 3.1), (4, 4.1)]
 
 
-def test_half_a_line_is_none(tmp_path):
-    """A kill may leave one; whoever reads the run before it goes on passes it over, and a whole one is never lost."""
-    write(tmp_path, 0, [1, 2])
-    with (tmp_path / "metrics.jsonl").open("a") as file:
-        file.write('{"kind": "train", "st')
-    assert [line["step"] for line in Run(tmp_path).metrics()] == [1, 2]
-    (tmp_path / "metrics.jsonl").write_text('{"kind": "train", "st\n')
-    with pytest.raises(UserError, match="is damaged"):
-        Run(tmp_path).metrics()
-
-
-def test_a_folder_that_cannot_be_written(tmp_path):
-    with pytest.raises(UserError, match="cannot write"):
-        Metrics(tmp_path / "missing", 0, 0)
+def test_a_folder_that_cannot_be_written_is_an_error(tmp_path):
+    with pytest.raises(UserError, match=r"metrics\.jsonl"):
+        MetricsWriter(tmp_path / "missing", 0, 0)

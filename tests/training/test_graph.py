@@ -6,7 +6,6 @@ import torch
 from helpers import losses
 from highrank.recipes import get_recipe
 from highrank.recipes.recipe import override
-from highrank.runs.folder import Run
 from highrank.training.graph import GraphedStep
 from highrank.training.stages import Training
 
@@ -16,17 +15,17 @@ SMALL = ["model.embed_dim=24", "model.hidden_sizes=40,32", "model.n_components=3
 NO_DROPOUT = [f"model.dropout_{name}=0" for name in ("words", "input", "hidden", "output", "latent")]
 
 
-def make(corpus, tmp_path, settings, graphs):
+def make(corpus, settings, graphs):
     recipe = override(get_recipe("ptb-mos"), SMALL + settings)
-    return Training(recipe, corpus, Run(tmp_path), torch.device("cuda"), graphs=graphs)
+    return Training(recipe, corpus, torch.device("cuda"), graphs=graphs)
 
 
 @pytest.mark.parametrize("averaging", ["nt-asgd", "two-tailed"])
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "mixed"])
-def test_graphs_and_eager_steps_agree_without_dropout(toy_corpus, tmp_path, precision, averaging):
+def test_graphs_and_eager_steps_agree_without_dropout(toy_corpus, precision, averaging):
     settings = [*NO_DROPOUT, "model.weight_drop=0", f"train.precision={precision}", f"train.averaging={averaging}"]
-    graphed = make(toy_corpus, tmp_path, settings, graphs=True)
-    eager = make(toy_corpus, tmp_path, settings, graphs=False)
+    graphed = make(toy_corpus, settings, graphs=True)
+    eager = make(toy_corpus, settings, graphs=False)
     assert isinstance(graphed.step, GraphedStep)
     for start in (False, True):  # and with averaging
         if start:
@@ -42,9 +41,9 @@ def test_graphs_and_eager_steps_agree_without_dropout(toy_corpus, tmp_path, prec
 @pytest.mark.parametrize(
     "settings", [[], NO_DROPOUT, [*NO_DROPOUT[1:], "model.weight_drop=0", "model.dropout_words=0.5"]]
 )
-def test_dropout_is_fresh_in_every_replay(toy_corpus, tmp_path, settings):
+def test_dropout_is_fresh_in_every_replay(toy_corpus, settings):
     """All kinds, the recurrent weights' alone, and the words' alone: half of them, or a toy's few masks are alike."""
-    training = make(toy_corpus, tmp_path, ["train.lr=0.0000001", *settings], graphs=True)
+    training = make(toy_corpus, ["train.lr=0.0000001", *settings], graphs=True)
     window = next(training.windows())
     seen = set()
     for _ in range(5):
@@ -54,8 +53,8 @@ def test_dropout_is_fresh_in_every_replay(toy_corpus, tmp_path, settings):
     assert len(seen) == 5
 
 
-def test_capturing_changes_nothing(toy_corpus, tmp_path):
-    training = make(toy_corpus, tmp_path, [], graphs=True)
+def test_capturing_changes_nothing(toy_corpus):
+    training = make(toy_corpus, [], graphs=True)
     before = [p.detach().clone() for p in training.model.parameters()]
     window = next(training.windows())
     generator = torch.cuda.get_rng_state()
@@ -66,11 +65,11 @@ def test_capturing_changes_nothing(toy_corpus, tmp_path):
     assert not any(h.any() for state in training.step.hidden for h, _ in state)
 
 
-def test_dropout_does_not_depend_on_when_graphs_are_captured(toy_corpus, tmp_path):
+def test_dropout_does_not_depend_on_when_graphs_are_captured(toy_corpus):
     """As after a resume, where there are none yet."""
     results = []
     for again in (False, True):
-        training = make(toy_corpus, tmp_path, ["train.precision=float32"], graphs=True)
+        training = make(toy_corpus, ["train.precision=float32"], graphs=True)
         torch.cuda.manual_seed(5)
         first = losses(training, 4)
         if again:
@@ -80,13 +79,13 @@ def test_dropout_does_not_depend_on_when_graphs_are_captured(toy_corpus, tmp_pat
     assert results[0] == pytest.approx(results[1], rel=1e-4)
 
 
-def test_non_finite_steps_are_skipped_on_the_device(toy_corpus, tmp_path):
-    training = make(toy_corpus, tmp_path, [], graphs=True)
+def test_non_finite_steps_are_skipped_on_the_device(toy_corpus):
+    training = make(toy_corpus, [], graphs=True)
     losses(training, 3)
     before = [p.detach().clone() for p in training.model.parameters()]
     training.step.hidden[0][0][0].fill_(torch.inf)
     losses(training, 1)
-    assert training.progress.skipped == 1
+    assert training.state.skipped == 1
     assert all(torch.equal(a, p) for a, p in zip(before, training.model.parameters(), strict=True))
     losses(training, 2)
-    assert training.progress.skipped_in_a_row == 0
+    assert training.state.skipped_in_a_row == 0

@@ -1,4 +1,4 @@
-"""What an epoch and a stage come to, without training through them."""
+"""The rules of epochs and stages, without training through them."""
 
 import json
 import math
@@ -7,121 +7,190 @@ import pytest
 import torch
 
 from helpers import CPU, TOY, changed, losses
-from highrank.data.batches import columns
+from highrank.data.batches import columns, rotate
+from highrank.errors import UserError
 from highrank.evaluation.perplexity import evaluate
-from highrank.runs import checkpoint as checkpoints
-from highrank.runs.folder import Run
 from highrank.training.stages import Training
+from highrank.training.state import get_weights, set_weights
 
 
-def start(toy_corpus, tmp_path, **changes):
-    return Training(changed(**changes), toy_corpus, Run(tmp_path), CPU)
+def start(toy_corpus, **changes):
+    return Training(changed(**changes), toy_corpus, CPU)
 
 
-def test_an_epoch_begins_with_an_empty_state_and_a_sum_of_nothing(toy_corpus, tmp_path):
-    training = start(toy_corpus, tmp_path)
+# --- windows --------------------------------------------------------------------------------------------------------
+
+
+def test_the_seed_decides_weights_and_windows(toy_corpus):
+    def first(seed):
+        training = start(toy_corpus, seed=seed)
+        return training.model.head.weight.sum().item(), [len(w.words) for w in training.windows()]
+
+    assert first(3) == first(3)
+    assert all(a != b for a, b in zip(first(3), first(4), strict=True))
+    assert torch.equal(start(toy_corpus).stream, columns(toy_corpus.splits["train"], TOY.train.batch_size))
+
+
+def test_partial_shuffle_rotates_the_columns_in_every_epoch(toy_corpus):
+    training = start(toy_corpus, partial_shuffle=True)
+    seen = []
+    for _ in range(3):
+        windows = list(training.windows())
+        offsets = training.state.offsets
+        assert len(set(offsets)) > 1  # each column has its own
+        words = torch.cat([w.words for w in windows] + [windows[-1].targets[-1:]])
+        assert words.equal(rotate(training.columns, offsets))
+        seen.append(offsets)
+    assert seen[0] != seen[1] != seen[2]
+
+
+@pytest.mark.parametrize(("finetune_lr", "expected"), [(2.0, 2.0), (None, 5.0)])
+def test_finetuning_uses_its_own_learning_rate_if_the_recipe_has_one(toy_corpus, finetune_lr, expected):
+    training = start(toy_corpus, finetune_lr=finetune_lr)
+    rates = []
+    training.optimizer.step = lambda lr, *_: rates.append(lr.item())
+    windows = [w for _, w in zip(range(2), training.windows(), strict=False)]
+    for training.state.stage, window in enumerate(windows):
+        training.train_window(window)
+    first, second = (len(w.words) / 10 for w in windows)
+    assert rates == pytest.approx([5.0 * first, expected * second])
+
+
+# --- epochs ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_epoch_starts_with_zero_hidden_states_and_empty_sums(toy_corpus):
+    training = start(toy_corpus)
     losses(training, 3)
     assert all(h.any() for state in training.step.hidden for h, _ in state)
-    assert training.progress.loss_tokens == 4 * training.progress.row > 0
+    assert training.state.loss_tokens == 4 * training.state.row > 0
     training.end_epoch(3.0)
     assert not any(x.any() for state in training.step.hidden for pair in state for x in pair)
-    progress = training.progress
-    assert (progress.epoch, progress.row, progress.loss_sum, progress.loss_tokens) == (1, 0, 0.0, 0)
+    state = training.state
+    assert (state.epoch, state.row, state.loss_sum, state.loss_tokens) == (1, 0, 0.0, 0)
 
 
-def test_validation_is_in_the_recipes_columns_and_never_nan(toy_corpus, tmp_path):
-    training, valid = start(toy_corpus, tmp_path, eval_batch_size=7), toy_corpus.splits["valid"]
+def test_validation_uses_the_columns_of_the_recipe(toy_corpus):
+    training = start(toy_corpus, eval_batch_size=7)
+    valid = toy_corpus.splits["valid"]
     assert training.validate() == evaluate(training.model, valid, 7).nll != evaluate(training.model, valid).nll
+
+
+def test_a_validation_loss_of_nan_counts_as_infinite(toy_corpus):
+    training = start(toy_corpus)
     training.model.head.bias.data.fill_(math.nan)
-    assert training.validate() == math.inf  # nothing compares with NaN
+    assert training.validate() == math.inf
 
 
-def test_the_best_weights_are_those_of_the_first_best_epoch(toy_corpus, tmp_path):
-    training = start(toy_corpus, tmp_path, max_epochs=50)
-    for epoch, valid in enumerate((math.inf, 3.0, 3.0, 2.0, 2.5)):
+def test_the_best_weights_are_those_of_the_first_best_epoch(toy_corpus):
+    training = start(toy_corpus, max_epochs=50)
+    for epoch, valid in enumerate((math.inf, 3.0, 3.0, 2.0, 2.5, 2.0)):
         training.model.head.bias.data.fill_(epoch + 1)
         training.end_epoch(valid)
-    assert (training.progress.best_valid, training.progress.best_epoch) == (2.0, 4)
-    training.save()
-    kept = start(toy_corpus, tmp_path).model
-    Run(tmp_path).load_weights(kept)
-    assert (kept.head.bias == 4).all()
-    training.model.head.bias.data.fill_(9)
-    training.end_epoch(2.0)
-    assert training.progress.best_epoch == 4  # as good is not better
-    before = Run(tmp_path).model_file.stat().st_mtime_ns
-    training.save()
-    assert Run(tmp_path).model_file.stat().st_mtime_ns == before  # nothing new to write
+    assert (training.state.best_valid, training.state.best_epoch) == (2.0, 4)
+    assert (training.best["head.bias"] == 4).all()
 
 
-def test_once_averaging_is_on_the_averages_are_what_is_kept(toy_corpus, tmp_path):
-    training = start(toy_corpus, tmp_path, max_epochs=50)
+def test_with_averaging_the_best_weights_are_averages(toy_corpus):
+    training = start(toy_corpus, max_epochs=50)
     training.optimizer.start_averaging()
     losses(training, 4)
     training.end_epoch(1.0)
-    names = [name for name, _ in training.model.named_parameters()]
-    for name, average, p in zip(names, training.optimizer.averages, training.model.parameters(), strict=True):
-        assert torch.equal(training.unsaved_best[name], average)
-        assert not torch.equal(average, p)
+    current = get_weights(training.model)
+    for (name, best), average in zip(training.best.items(), training.optimizer.averages, strict=True):
+        assert torch.equal(best, average)
+        assert not torch.equal(best, current[name])
 
 
-def test_stages_count_their_own_epochs(toy_corpus, tmp_path):
-    training = start(toy_corpus, tmp_path, max_epochs=2, finetunes=2, finetune_max_epochs=3)
+# --- stages ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_stage_counts_its_own_epochs(toy_corpus):
+    training = start(toy_corpus, max_epochs=2, finetunes=2, finetune_max_epochs=3)
     seen = []
     for epoch in range(8):
         training.end_epoch(5.0 - epoch / 10)
-        seen.append((training.progress.stage, training.progress.stage_epoch, training.progress.finished))
+        seen.append((training.state.stage, training.state.stage_epoch, training.state.finished))
     assert seen == [
         (0, 1, False), (1, 0, False),
         (1, 1, False), (1, 2, False), (2, 0, False),
         (2, 1, False), (2, 2, False), (2, 3, True),
     ]  # fmt: skip
-    assert [(s["stage"], s["epochs"], s["best_epoch"]) for s in training.progress.stages] == [(0, 2, 2), (1, 5, 5)]
+    assert [(s.stage, s.epochs, s.best_epoch, s.ended) for s in training.state.stages] == [
+        (0, 2, 2, None), (1, 5, 5, None),
+    ]  # fmt: skip
 
 
-def test_a_stages_history_is_its_own(toy_corpus, tmp_path):
-    """Plain SGD by `nonmono`, averages by `patience`; neither is held against what came before it."""
-    training = start(toy_corpus, tmp_path, nonmono=1, patience=3, max_epochs=50, finetunes=1)
+def test_every_rule_has_its_own_history(toy_corpus):
+    """SGD is stopped by `nonmono`, averaging by `patience`; neither compares with losses before it started."""
+    training = start(toy_corpus, nonmono=1, patience=3, max_epochs=50, finetunes=1)
     for valid in (3.0, 2.0, 3.5):
         assert not training.optimizer.averaging
         training.end_epoch(valid)
     assert training.optimizer.averaging
-    assert training.progress.history == []
+    assert training.state.history == []
     for valid in (4.0, 4.1, 4.2, 4.3):
-        assert training.progress.stage == 0
+        assert training.state.stage == 0
         training.end_epoch(valid)
     training.end_epoch(4.4)
-    assert training.progress.stage == 1
-    assert training.progress.history == []
+    assert training.state.stage == 1
+    assert training.state.history == []
     assert int(training.optimizer.n_averaged) == 0
 
 
+def test_finetuning_starts_from_the_best_weights(toy_corpus):
+    training = start(toy_corpus, max_epochs=2, finetunes=1)
+    for epoch, valid in enumerate((2.0, 3.0)):
+        training.model.head.bias.data.fill_(epoch + 1)
+        training.end_epoch(valid)
+    assert training.state.stage == 1
+    assert (training.model.head.bias == 1).all()
+    expected = evaluate(training.model, toy_corpus.splits["test"]).perplexity
+    assert training.state.stages[0].test_ppl == expected
+
+
+def test_finetuning_on_request_drops_the_current_epoch(toy_corpus):
+    training = start(toy_corpus)
+    training.end_epoch(3.0)
+    losses(training, 2)
+    training.start_finetuning()
+    state = training.state
+    assert (state.stage, state.stage_epoch, state.epoch, state.row, state.loss_tokens) == (1, 0, 1, 0, 0)
+    assert not any(x.any() for layers in training.step.hidden for pair in layers for x in pair)
+    assert state.stages[0].ended == "on request"
+
+
+def test_finetuning_needs_a_completed_epoch(toy_corpus):
+    with pytest.raises(UserError):
+        start(toy_corpus).start_finetuning()
+
+
+# --- checkpoints ----------------------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("averaging", ["nt-asgd", "two-tailed"])
-def test_a_restored_run_goes_on_as_if_nothing_had_happened(toy_corpus, tmp_path, averaging):
-    changes = {"averaging": averaging, "partial_shuffle": True}
-    training = start(toy_corpus, tmp_path, **changes)
+def test_a_restored_training_continues_bit_for_bit(toy_corpus, averaging):
+    training = start(toy_corpus, averaging=averaging, partial_shuffle=True)
     training.optimizer.start_averaging()
     losses(training, 3)
-    training.progress.skipped_in_a_row = training.step.skipped_in_a_row = 2
-    checkpoints.save(tmp_path, training.checkpoint())
-    again = start(toy_corpus, tmp_path, **changes)
-    again.restore(checkpoints.load(tmp_path))
-    assert again.step.skipped_in_a_row == 2
-    assert again.progress == training.progress
-    kept, torch_rng = json.dumps(again.rng.bit_generator.state), torch.get_rng_state()
-    assert kept == json.dumps(training.rng.bit_generator.state)
+    training.step.skipped_in_a_row = 2
+    checkpoint = training.checkpoint()
+    restored = start(toy_corpus, averaging=averaging, partial_shuffle=True)
+    restored.restore(checkpoint)
+    assert restored.step.skipped_in_a_row == 2
+    assert restored.stream.equal(training.stream)
+    assert not restored.stream.equal(restored.columns)
+    assert json.dumps(restored.rng.bit_generator.state) == json.dumps(training.rng.bit_generator.state)
+    rng = torch.get_rng_state()
     expected = losses(training, 4)
-    torch.set_rng_state(torch_rng)
-    assert losses(again, 4) == expected
-    for a, b in zip(training.optimizer.state(), again.optimizer.state(), strict=True):
+    torch.set_rng_state(rng)
+    assert losses(restored, 4) == expected
+    for a, b in zip(training.optimizer.state(), restored.optimizer.state(), strict=True):
         assert torch.equal(a, b)
 
 
-def test_the_seed_decides_weights_and_windows(toy_corpus, tmp_path):
-    def first(seed):
-        training = start(toy_corpus, tmp_path, seed=seed)
-        return training.model.head.weight.sum().item(), [len(w.words) for w in training.windows()]
-
-    assert first(3) == first(3)
-    assert all(a != b for a, b in zip(first(3), first(4), strict=True))
-    assert torch.equal(start(toy_corpus, tmp_path).stream, columns(toy_corpus.splits["train"], TOY.train.batch_size))
+@pytest.mark.parametrize("change", [{"extra": torch.zeros(1)}, {"head.bias": torch.zeros(3)}])
+def test_weights_of_another_model_raise_an_error_that_names_the_tensor(toy_corpus, change):
+    model = start(toy_corpus).model
+    with pytest.raises(ValueError, match=next(iter(change))):
+        set_weights(model, get_weights(model) | change)

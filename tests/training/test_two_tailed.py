@@ -46,7 +46,7 @@ def walk(optimizer, p, evaluations, noise):
             iterates.append(p.detach().clone())
         loss = optimizer.evaluate(lambda: evaluate(p.detach()))
         with optimizer.averaged_weights():
-            told.append((loss, p.detach().clone(), optimizer.about()["average_length"]))
+            told.append((loss, p.detach().clone(), optimizer.average_length))
         told[-1] += (int(optimizer.n_short), int(optimizer.n_averaged))
     return iterates, told, evaluate
 
@@ -90,7 +90,7 @@ def test_a_tie_goes_to_the_weights_themselves():
     walk(optimizer, p, 10, 1.0)
     losses = iter([1.0, 1.0, 2.0])
     assert optimizer.evaluate(lambda: next(losses)) == 1.0
-    assert optimizer.about() == {"averaged": False, "average_length": 1}
+    assert (optimizer.uses_averages, optimizer.average_length) == (False, 1)
 
 
 def test_averages_grow_where_an_epoch_is_one_update(monkeypatch):
@@ -107,8 +107,8 @@ def test_everything_that_a_step_changes_can_be_kept_and_restored():
     mine = [optimizer.n_averaged, *optimizer.averages, optimizer.n_short, *optimizer.short]
     assert len(optimizer.state()) == len(mine)
     assert all(a is b for a, b in zip(optimizer.state(), mine, strict=True))
-    optimizer.load_short(3, won=True, fresh=False)
-    assert (optimizer.n_short.item(), optimizer.won, optimizer.fresh) == (3, True, False)
+    optimizer.set_short(3, long_won=True, fresh=False)
+    assert (optimizer.n_short.item(), optimizer.long_won, optimizer.fresh) == (3, True, False)
 
 
 def test_what_is_not_applied_changes_nothing():
@@ -126,7 +126,7 @@ def test_a_new_stage_begins_with_new_averages():
     optimizer = TwoTailed([p])
     walk(optimizer, p, 10, 1.0)
     optimizer.start_averaging()
-    assert not optimizer.won
+    assert not optimizer.long_won
     assert int(optimizer.n_short) == int(optimizer.n_averaged) == 0
     _, told, _ = walk(optimizer, p, 1, 1.0)
     assert told[0][2] in (1, UPDATES)

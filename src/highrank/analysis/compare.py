@@ -177,7 +177,7 @@ def same_text(a: Run, b: Run) -> None:
     if a.folder.resolve() == b.folder.resolve():
         raise UserError(f"{a.folder} and {b.folder} are the same run: name two.")
     corpora = a.recipe().data.corpus, b.recipe().data.corpus
-    if a.info().get("corpus_fingerprint") != b.info().get("corpus_fingerprint"):
+    if a.info().corpus_fingerprint != b.info().corpus_fingerprint:
         on = " and ".join(corpora)
         if corpora[0] == corpora[1]:
             on = f"different versions of {corpora[0]}, or at different levels"

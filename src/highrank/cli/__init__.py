@@ -7,7 +7,21 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from highrank._version import __version__
-from highrank.cli import analyze, bench, compare, data, evaluate, quickstart, recipes, record, report, theory, train
+from highrank.cli import (
+    analyze,
+    bench,
+    compare,
+    data,
+    evaluate,
+    export,
+    quickstart,
+    recipes,
+    record,
+    report,
+    runs,
+    theory,
+    train,
+)
 from highrank.errors import UserError
 
 UsageError: Any = typer.BadParameter.__base__  # typer exports BadParameter, but not its parent class
@@ -82,9 +96,9 @@ def _options(
 app.command(short_help="See the bottleneck broken, in minutes on a CPU.")(quickstart.quickstart)
 app.command(short_help="Compare the recipes side by side.")(recipes.recipes)
 app.command(short_help="Train a model from a recipe.")(train.train)
-app.command(short_help="List trained runs.")(train.runs)
-app.command(short_help="Write a run as small files to carry elsewhere.")(train.export)
-app.command("import", short_help="Make a run from an export.")(train.import_)
+app.command(short_help="List trained runs.")(runs.runs)
+app.command(short_help="Write a run as small files to carry elsewhere.")(export.export)
+app.command("import", short_help="Make a run from an export.")(export.import_)
 app.command(short_help="Measure perplexity: static, dynamic or with a cache.")(evaluate.evaluate)
 app.command(short_help="Continue a text with a trained model.")(evaluate.generate)
 app.command(short_help="Write the record of a run, for the report.")(record.record)

@@ -174,7 +174,7 @@ def generate(
         raise UserError(f"--top-p must be above 0 and at most 1, got {top_p}.")
     where = find_device(device)
     loaded = highrank.load(run, where)
-    level = Run(run).info().get("corpus_level", "word")
+    level = Run(run).info().corpus_level
     index = {word: i for i, word in enumerate(loaded.words)}
     tokens = prompt.split() if level == "word" else _characters(prompt)
     unknown = [t for t in tokens if t not in index]

@@ -183,19 +183,19 @@ def _train(name: str, corpus: "Corpus", folder: Path, seed: int) -> TrainedModel
     import torch
 
     from highrank.analysis import analyze, carrying_state
-    from highrank.cli.training_progress import watch
+    from highrank.cli.training_progress import show_training
     from highrank.recipes import RECIPES
     from highrank.runs.folder import Run, load
     from highrank.runs.record import summarize
-    from highrank.training.loop import train
+    from highrank.runs.training import train
 
     say(f"   {name}", style="bold")
     recipe = RECIPES[name]
     recipe = replace(recipe, train=replace(recipe.train, seed=seed))
     run = Run(folder)
     device = torch.device("cpu")
-    with watch(out, EPOCHS, None) as listener:
-        outcome = train(recipe, corpus, run, device, max_epochs=EPOCHS, listener=listener, made_by="quickstart")
+    with show_training(out, EPOCHS, None) as callbacks:
+        outcome = train(recipe, corpus, run, device, max_epochs=EPOCHS, callbacks=callbacks)
     summary = summarize(run, corpus, device, outcome)
     ids = torch.cat([corpus.splits["valid"], corpus.splits["test"]])
     spectrum = analyze(carrying_state(load(folder).model.double()), ids, contexts=0, window=500)
@@ -209,7 +209,7 @@ def _train(name: str, corpus: "Corpus", folder: Path, seed: int) -> TrainedModel
         rank=spectrum.rank,
         rank_bound=None if recipe.model.head == "mos" else recipe.model.embed_dim + 2,
         matrix=(spectrum.tokens, spectrum.vocabulary),
-        curve=[(epoch["epoch"], epoch["valid_ppl"]) for epoch in run.epochs()],
+        curve=[(metrics.epoch, metrics.valid_ppl) for metrics in run.epochs()],
         singular_values=spectrum.singular_values.tolist(),
         seconds=summary["seconds"],
     )

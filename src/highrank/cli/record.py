@@ -49,11 +49,11 @@ def record(
         raise UserError("--tune-tokens belongs to --tune: add it.")
     opened = Run(run)
     opened.info()
-    opened.refuse_export()
+    opened.require_run()
     output = output or Path("results") / "runs"
     if output.suffix != ".json":
         output = output_folder(output) / f"{run.resolve().name}.json"
-    if not opened.model_file.exists():
+    if opened.model_file is None:
         raise UserError(f"{run} has no trained weights yet: let it finish an epoch first.")
     known = _known(opened, output) if output.exists() else None
     where = find_device(device)
@@ -76,7 +76,7 @@ def _known(run: "Run", output: Path) -> dict[str, Any]:
     """The record that is there already, if it is one to go on with."""
     from highrank.files import read_json
     from highrank.report.shape import RUN, TUNED
-    from highrank.runs.checkpoint import load_progress
+    from highrank.runs import checkpoint as checkpoints
     from highrank.runs.record import record_of
     from highrank.shape import wrong
 
@@ -85,7 +85,7 @@ def _known(run: "Run", output: Path) -> dict[str, Any]:
         raise UserError(f"{output} holds something other than a record of this run: choose another --out.")
     if said := wrong(known, RUN | {"dynamic_tuned?": TUNED, "cache_tuned?": TUNED}):
         raise UserError(f"{output} is a damaged record: {said}; remove it or choose another --out.")
-    if known.get("updates", 0) > load_progress(run.folder).step:  # of a copy that was carried elsewhere and trained on
+    if known.get("updates", 0) > checkpoints.read(run.folder).state.step:  # of a copy that was trained elsewhere
         raise UserError(
             f"{output} tells of a later state of this run, after {known['epochs']} epochs: choose another --out."
         )

@@ -1,56 +1,70 @@
-"""What a person sees while a model trains: a live bar on a terminal, plain lines anywhere else."""
+"""The progress of training: a live bar on a terminal, plain lines elsewhere."""
 
 import contextlib
 import math
 import time
 from collections.abc import Iterator
-from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 from highrank.evaluation.perplexity import perplexity, shown
-from highrank.training.callbacks import Listener
+from highrank.training.callbacks import Callbacks, EpochMetrics
 
-PLAIN_LINE_EVERY_SECONDS = 30.0
+LINE_EVERY_SECONDS = 30.0  # within an epoch, where there is no live bar
 
 
 @contextlib.contextmanager
-def watch(console: Console, max_epochs: int | None, time_budget: float | None) -> Iterator[Listener]:
-    """A listener for `train` that draws on `console` for as long as the block runs."""
+def show_training(console: Console, max_epochs: int | None, time_budget: float | None) -> Iterator[Callbacks]:
+    """Yield callbacks that show the progress of training on `console` during the block."""
     if not console.is_terminal:
         yield _Lines(console, max_epochs, time_budget)
         return
-    wide = console.width >= 80  # a narrow screen has no room for a bar beside the times
-    columns = (
+    # A narrow screen has no room for a bar beside the times.
+    wide: list[ProgressColumn] = [BarColumn(bar_width=None), MofNCompleteColumn()]
+    narrow: list[ProgressColumn] = [TextColumn("{task.percentage:3.0f}%")]
+    columns = [
         TextColumn("epoch {task.fields[epoch]}"),
-        *((BarColumn(bar_width=None), MofNCompleteColumn()) if wide else (TextColumn("{task.percentage:3.0f}%"),)),
+        *(wide if console.width >= 80 else narrow),
         TextColumn("{task.fields[speed]} tok/s ppl {task.fields[ppl]} left"),
         TimeRemainingColumn(compact=True),
-        TextColumn("{task.fields[left]}"),
-    )
+        TextColumn("{task.fields[run_left]}"),
+    ]
     with Progress(*columns, console=console, refresh_per_second=4) as bars:
         yield _Bar(console, max_epochs, time_budget, bars)
 
 
-class _Lines(Listener):
-    """An epoch a line, and a sign of life in between."""
+class _Lines(Callbacks):
+    """Prints one line per epoch, and one every `LINE_EVERY_SECONDS` within it."""
 
     def __init__(self, console: Console, max_epochs: int | None, time_budget: float | None) -> None:
-        self.console, self.max_epochs, self.time_budget = console, max_epochs, time_budget
-        self.start = time.perf_counter()
-        self.first: float | None = None  # epochs before this start, and the share of one that a resumed run had begun
-        self.epoch = self.rows = 0
+        self.console = console
+        self.max_epochs = max_epochs
+        self.time_budget = time_budget
         self.loss = math.nan  # smoothed over about fifty windows
-        self._window_start = time.perf_counter()
+        self._start = time.perf_counter()
+        self._first_epoch: float | None = None  # epochs before this start; a resumed run may start within an epoch
+        self._epoch = 0
+        self._rows = 0
         self._tokens = 0
-        self._said = time.perf_counter()
+        self._epoch_start = self._start
+        self._last_line = self._start
 
     def epoch_started(self, epoch: int, rows: int, row: int) -> None:
-        if self.first is None:
-            self.first = epoch - 1 + row / max(1, rows)
-        self.epoch, self.rows = epoch, rows
-        self._window_start, self._tokens = time.perf_counter(), 0
+        self._epoch = epoch
+        self._rows = max(1, rows)
+        self._tokens = 0
+        self._epoch_start = time.perf_counter()
+        if self._first_epoch is None:
+            self._first_epoch = self._epochs_done(row)
 
     def window_done(self, row: int, tokens: int, loss: float) -> None:
         self._tokens = tokens
@@ -58,80 +72,98 @@ class _Lines(Listener):
             self.loss = loss if math.isnan(self.loss) else 0.98 * self.loss + 0.02 * loss
         self.show(row)
 
-    def show(self, row: int) -> None:
-        if time.perf_counter() - self._said >= PLAIN_LINE_EVERY_SECONDS:
-            self._said = time.perf_counter()
-            share, speed = row / max(1, self.rows), self.speed()
-            text = f"  epoch {self.epoch}: {share:4.0%}, {speed} tok/s, loss {self.loss:.3f}"
-            left = f", about {left} left in all" if (left := self.left(row)) else ""
-            self.console.print(f"{text}, ppl {shown(perplexity(self.loss), 1)}{left}", highlight=False, soft_wrap=True)
-
-    def speed(self) -> str:
-        return _thousands(self._tokens / max(time.perf_counter() - self._window_start, 1e-9))
-
-    def left(self, row: int) -> str:
-        """How long the whole run may still take, where that can be known."""
-        elapsed = time.perf_counter() - self.start
-        seconds = []
-        if self.time_budget is not None:
-            seconds.append(self.time_budget - elapsed)
-        if self.max_epochs is not None and self.first is not None:
-            so_far = self.epoch - 1 + row / max(1, self.rows)
-            if (done := so_far - self.first) > 0.02:
-                seconds.append(elapsed / done * (self.max_epochs - so_far))
-        return _duration(min(seconds)) if seconds else ""
-
-    def epoch_done(self, record: dict[str, Any]) -> None:
-        self.console.print(epoch_line(record), highlight=False, soft_wrap=True)  # one line of a log, whatever it holds
-        self._said = time.perf_counter()
+    def epoch_done(self, metrics: EpochMetrics) -> None:
+        self.message(epoch_line(metrics))
+        self._last_line = time.perf_counter()
 
     def message(self, text: str) -> None:
-        self.console.print(text, highlight=False, soft_wrap=True)
+        self.console.print(text, highlight=False, soft_wrap=True, markup=False)
 
+    def show(self, row: int) -> None:
+        """Print a line if the last one is old."""
+        if time.perf_counter() - self._last_line < LINE_EVERY_SECONDS:
+            return
+        self._last_line = time.perf_counter()
+        left = self.run_left(row)
+        self.message(
+            f"  epoch {self._epoch}: {row / self._rows:4.0%}, {self.speed()} tok/s, loss {self.loss:.3f}, "
+            f"ppl {shown(perplexity(self.loss), 1)}" + (f", about {left} left in total" if left else "")
+        )
 
-def epoch_line(record: dict[str, Any]) -> str:
-    """What an epoch came to, in 80 columns; the time is that of the whole run so far.
+    def speed(self) -> str:
+        """Return the tokens per second of this epoch."""
+        return _thousands(self._tokens / max(time.perf_counter() - self._epoch_start, 1e-9))
 
-    epoch  80 averaged: train  45.31, valid  69.50, 171k tok/s, 18m24s, best 69.44
-    """
-    kind = "averaged" if record["averaged"] else ""
-    kind = kind if record["stage"] == "train" else record["stage"]  # finetuning always averages
-    speed, taken = _thousands(record["tokens_per_second"]), _duration(record["seconds"])
-    best = "new best" if record["best_epoch"] == record["epoch"] else f"best {shown(record['best_valid_ppl'])}"
-    skipped = f", {record['skipped']} windows skipped" if record["skipped"] else ""
-    return (
-        f"epoch {record['epoch']:>3}{' ' * bool(kind)}{kind}: train {shown(record['train_ppl']):>6}, "
-        f"valid {shown(record['valid_ppl']):>6}, {speed:>4} tok/s, {taken:>6}, {best}{skipped}"
-    )
+    def run_left(self, row: int) -> str:
+        """Return the time until the run pauses, or an empty string if there is no limit or no estimate yet."""
+        elapsed = time.perf_counter() - self._start
+        limits = []
+        if self.time_budget is not None:
+            limits.append(self.time_budget - elapsed)
+        if self.max_epochs is not None and self._first_epoch is not None:
+            done = self._epochs_done(row)
+            if done - self._first_epoch > 0.02:
+                limits.append(elapsed / (done - self._first_epoch) * (self.max_epochs - done))
+        return _duration(min(limits)) if limits else ""
+
+    def _epochs_done(self, row: int) -> float:
+        return self._epoch - 1 + row / self._rows
 
 
 class _Bar(_Lines):
+    """Shows the current epoch as a live bar, and prints one line per completed epoch above it."""
+
     def __init__(self, console: Console, max_epochs: int | None, time_budget: float | None, bars: Progress) -> None:
         super().__init__(console, max_epochs, time_budget)
-        self.bars = bars
-        self.task: TaskID | None = None
+        self._bars = bars
+        self._task: TaskID | None = None
 
     def epoch_started(self, epoch: int, rows: int, row: int) -> None:
         super().epoch_started(epoch, rows, row)
-        if self.task is not None:
-            self.bars.remove_task(self.task)
-        self.task = self.bars.add_task("", total=rows, completed=row, epoch=epoch, speed="-", ppl="-", left="")
+        if self._task is not None:
+            self._bars.remove_task(self._task)
+        self._task = self._bars.add_task("", total=rows, completed=row, epoch=epoch, speed="-", ppl="-", run_left="")
 
     def show(self, row: int) -> None:
-        assert self.task is not None
-        left = f"({left} in all)" if (left := self.left(row)) else ""
-        self.bars.update(self.task, completed=row, speed=self.speed(), ppl=shown(perplexity(self.loss), 1), left=left)
+        """Update the bar."""
+        assert self._task is not None
+        left = self.run_left(row)
+        self._bars.update(
+            self._task,
+            completed=row,
+            speed=self.speed(),
+            ppl=shown(perplexity(self.loss), 1),
+            run_left=f"({left} in total)" if left else "",
+        )
+
+
+def epoch_line(metrics: EpochMetrics) -> str:
+    """Return the result of an epoch in 80 columns; the time is that of the whole run.
+
+    epoch  80 averaged: train  45.31, valid  69.50, 171k tok/s, 18m24s, best 69.44
+    """
+    kind = metrics.stage  # finetuning always averages
+    if metrics.stage == "train":
+        kind = "averaged" if metrics.averaged else ""
+    best = "new best" if metrics.best_epoch == metrics.epoch else f"best {shown(metrics.best_valid_ppl)}"
+    skipped = f", {metrics.skipped} windows skipped" if metrics.skipped else ""
+    return (
+        f"epoch {metrics.epoch:>3}{' ' if kind else ''}{kind}: train {shown(metrics.train_ppl):>6}, "
+        f"valid {shown(metrics.valid_ppl):>6}, {_thousands(metrics.tokens_per_second):>4} tok/s, "
+        f"{_duration(metrics.seconds):>6}, {best}{skipped}"
+    )
 
 
 def _thousands(count: float) -> str:
-    """840, 2.3k, 171k"""
-    return f"{count:.0f}" if count < 999.5 else f"{count / 1000:.1f}k" if count < 9950 else f"{count / 1000:.0f}k"
+    """Format a count as 840, 2.3k or 171k."""
+    if count < 999.5:
+        return f"{count:.0f}"
+    return f"{count / 1000:.1f}k" if count < 9950 else f"{count / 1000:.0f}k"
 
 
 def _duration(seconds: float) -> str:
-    """45s, 18m10s, 1h05m: as --time-budget takes each unit."""
-    seconds = max(0, round(seconds))
-    hours, minutes, seconds = seconds // 3600, seconds // 60 % 60, seconds % 60
-    if hours:
-        return f"{hours}h{minutes:02}m"
-    return f"{minutes}m{seconds:02}s" if minutes else f"{seconds}s"
+    """Format a time as 45s, 18m10s or 1h05m."""
+    total = max(0, round(seconds))
+    if total >= 3600:
+        return f"{total // 3600}h{total // 60 % 60:02}m"
+    return f"{total // 60}m{total % 60:02}s" if total >= 60 else f"{total}s"

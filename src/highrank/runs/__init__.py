@@ -1,1 +1,1 @@
-"""Run folders and everything else on disk: checkpoints, records, metrics, provenance, caches, exports."""
+"""Runs on disk: folders, checkpoints, records, metrics, provenance, caches and exports."""

@@ -21,7 +21,7 @@ from highrank.analysis.record import AnalysisRecord, ModelAnalysis, summarize
 from highrank.errors import UserError
 from highrank.files import read_json, write_json
 from highrank.progress import OnStage, no_stages
-from highrank.runs.checkpoint import load_progress
+from highrank.runs import checkpoint as checkpoints
 from highrank.runs.folder import Run, load, run_corpus
 from highrank.runs.provenance import provenance
 from highrank.schema import SchemaError, from_json, to_json
@@ -130,8 +130,8 @@ def _analyze_run(
     run = Run(folder)
     scores = run.summary() or {}
     epochs = scores.get("epochs")
-    if epochs is None and run.checkpoint_file.exists():  # an imported or interrupted run has no summary
-        epochs = load_progress(folder).epoch
+    if epochs is None and run.has_checkpoint():  # an imported or interrupted run has no summary
+        epochs = checkpoints.read(folder).state.epoch
     return replace(
         summary,
         run=str(folder),

@@ -1,188 +1,177 @@
-"""Checkpoints from which a run continues where it was, on a CPU bit for bit.
+"""Checkpoints on disk, from which a run continues bit for bit on a CPU.
 
-A checkpoint is a safetensors file (weights, averages, hidden states, random generators), `checkpoint.json` (counters,
-histories, position) and, beside them, the best weights on validation, model.safetensors. Tensors are written first,
-under names of their own; then checkpoint.json, which names them, is replaced in one step; then new best weights take
-model.safetensors' place. So at every moment checkpoint.json belongs to complete files, whenever the process dies: best
-weights that a kill left under their own name are those of the run if checkpoint.json knows of them (`model_file`), and
-nobody's if not.
+    checkpoint.json                    counters and histories, and the names of the two files below
+    checkpoint-<step>....safetensors   weights, averages, hidden states and random generators
+    model-<epoch>.safetensors          the best weights on validation
+
+Tensors are written first, under new names. Replacing checkpoint.json then switches to them in one atomic step, and the
+old files are removed. So a process that dies at any moment leaves a complete checkpoint, either the old or the new one.
 """
 
 import json
-import os
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 from torch import Tensor
 
 from highrank.errors import UserError
 from highrank.files import read_json, read_tensors, write_json, write_tensors
 from highrank.ops.lstm import State
-from highrank.shape import TEXT, WHOLE, YES_OR_NO, wrong
-from highrank.training.state import Progress, progress_of
+from highrank.runs.provenance import Provenance
+from highrank.schema import SchemaError, from_json, to_json
+from highrank.training.state import Checkpoint, ShortAverage, TrainingState, Weights
 
-FORMAT = 1
-SHAPE = {  # what checkpoint.json and an export's index have in common
-    "averaging": YES_OR_NO,
-    "n_averaged": WHOLE,
-    "short?": {"n_averaged": WHOLE, "won": YES_OR_NO, "fresh": YES_OR_NO},
-    "window_rng": {},
-    "progress": {},
-}
-MODEL = "model.safetensors"
-OURS = re.compile(r"checkpoint(-best)?(-\d+)+\.safetensors|\.(checkpoint|model|summary)[-.\w]*\.\d+\.tmp")
+OLD_FILES = re.compile(r"(checkpoint(-\d+)+|model-\d+)\.safetensors|\.(checkpoint|model|summary)[-.\w]*\.\d+\.tmp")
 
 
-class ShortAverage(NamedTuple):
-    """What two-tailed averaging holds beside the long average."""
+@dataclass(frozen=True)
+class ExportFormat:
+    """The form in which a piece of a run was carried to the next machine."""
 
-    weights: dict[str, Tensor]
+    dtype: str
+    averages_only: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece(Provenance):
+    """One start of training; a run that was resumed has several pieces."""
+
+    epoch: int  # completed before this piece
+    seconds: float  # of training before this piece
+    time_budget: float | None
+    outcome: str | None  # why the piece ended; None while it trains, and after a kill
+    exported: ExportFormat | None = None
+
+
+@dataclass(frozen=True)
+class ShortAverageInfo:
+    """A `ShortAverage` without its tensors."""
+
     n_averaged: int
-    won: bool
+    long_won: bool
     fresh: bool
 
 
-@dataclass
-class Checkpoint:
-    progress: Progress
-    weights: dict[str, Tensor]
-    averages: dict[str, Tensor] | None
+@dataclass(frozen=True)
+class CheckpointFile:
+    """The format of checkpoint.json."""
+
+    tensors: str  # file name
+    best: str | None  # file name of the best weights; None before the first epoch has ended
+    averaging: bool
     n_averaged: int
-    hidden: list[list[State]]  # by micro-batch and layer; empty at the start of an epoch
-    window_rng: dict[str, Any]  # numpy's generator state
-    torch_rng: Tensor
-    cuda_rng: Tensor | None
-    short: ShortAverage | None = None
-    best: dict[str, Tensor] | None = None  # the best weights so far, if the folder does not hold them yet
+    short: ShortAverageInfo | None
+    window_rng: dict[str, Any]
+    metrics_bytes: int  # how much of metrics.jsonl belongs to this checkpoint
+    pieces: list[Piece]
+    state: TrainingState
 
 
-def save(folder: Path, checkpoint: Checkpoint) -> None:
-    tensors = {f"weights/{name}": t for name, t in checkpoint.weights.items()}
-    tensors |= {f"averages/{name}": t for name, t in (checkpoint.averages or {}).items()}
-    tensors |= {f"short/{name}": t for name, t in (checkpoint.short.weights if checkpoint.short else {}).items()}
-    tensors |= hidden_tensors(checkpoint.hidden)
-    tensors["rng/torch"] = checkpoint.torch_rng
-    if checkpoint.cuda_rng is not None:
-        tensors["rng/cuda"] = checkpoint.cuda_rng
-    progress = checkpoint.progress
-    name = f"checkpoint-{progress.step}-{progress.epoch}-{progress.stage}.safetensors"  # what changes them, changes it
-    write_tensors(folder / name, tensors)
+def save(folder: Path, checkpoint: Checkpoint, pieces: list[Piece], metrics_bytes: int) -> None:
+    """Write a checkpoint into a run folder and remove the previous one."""
+    state = checkpoint.state
+    name = f"checkpoint-{state.step}-{state.epoch}-{state.stage}.safetensors"  # tensors change only with one of these
+    write_tensors(folder / name, pack(checkpoint))
+    best = None
     if checkpoint.best is not None:
-        about = {"epoch": progress.best_epoch, "valid_nll": progress.best_valid}
-        # One metadata key: safetensors writes several in no fixed order, and equal models shall be equal files.
-        write_tensors(folder / _new_best(progress), checkpoint.best, {"highrank": json.dumps(about)})
-    write_json(
-        folder / "checkpoint.json",
-        {
-            "format": FORMAT,
-            "tensors": name,
-            "averaging": checkpoint.averages is not None,
-            "n_averaged": checkpoint.n_averaged,
-            "short": about_short(checkpoint.short),
-            "window_rng": checkpoint.window_rng,
-            "progress": asdict(progress),
-        },
+        best = f"model-{state.best_epoch}.safetensors"
+        if not (has_checkpoint(folder) and read(folder).best == best):
+            about = {"epoch": state.best_epoch, "valid_nll": state.best_valid}
+            # Only one metadata key: safetensors writes several in random order, and equal models must be equal files.
+            write_tensors(folder / best, checkpoint.best, {"highrank": json.dumps(about)})
+    short = checkpoint.short
+    file = CheckpointFile(
+        tensors=name,
+        best=best,
+        averaging=checkpoint.averages is not None,
+        n_averaged=checkpoint.n_averaged,
+        short=None if short is None else ShortAverageInfo(short.n_averaged, short.long_won, short.fresh),
+        window_rng=checkpoint.window_rng,
+        metrics_bytes=metrics_bytes,
+        pieces=pieces,
+        state=state,
     )
-    if (best := model_file(folder)).name != MODEL:
-        os.replace(best, folder / MODEL)
-    for old in folder.iterdir():  # earlier checkpoints, and what a kill in the middle of a write left behind
-        if old.name != name and OURS.fullmatch(old.name):
-            old.unlink(missing_ok=True)
+    write_json(folder / "checkpoint.json", to_json(file))
+    for path in folder.iterdir():
+        if path.name not in (name, best) and OLD_FILES.fullmatch(path.name):
+            path.unlink(missing_ok=True)
 
 
-def model_file(folder: Path) -> Path:
-    """The best weights of a run: model.safetensors, or what a kill kept from becoming that."""
-    if any(folder.glob("checkpoint-best-*.safetensors")):
-        new = folder / _new_best(load_progress(folder))
-        if new.exists():
-            return new
-    return folder / MODEL
+def has_checkpoint(folder: Path) -> bool:
+    """Return whether the folder holds a checkpoint."""
+    return (folder / "checkpoint.json").exists()
 
 
-def _new_best(progress: Progress) -> str:
-    return f"checkpoint-best-{progress.best_epoch}.safetensors"
-
-
-def load_progress(folder: Path) -> Progress:
-    """Where a run stands, without reading its tensors."""
-    data = _read(folder)
+def read(folder: Path) -> CheckpointFile:
+    """Read checkpoint.json without the tensors."""
+    path = folder / "checkpoint.json"
     try:
-        return progress_of(data["progress"])
-    except (TypeError, ValueError) as error:
-        raise damaged(folder, error) from None
+        return from_json(CheckpointFile, read_json(path, "checkpoint"))
+    except SchemaError as error:
+        raise UserError(f"{path} is damaged: {error}. Restore it, or start a new run.") from None
 
 
 def load(folder: Path) -> Checkpoint:
-    data = _read(folder)
-    tensors = read_tensors(folder / data["tensors"], "checkpoint file")
+    """Read a checkpoint with its tensors."""
+    file = read(folder)
+    tensors = read_tensors(folder / file.tensors, "checkpoint file")
+    best = None if file.best is None else read_tensors(folder / file.best, "trained model")
     try:
-        return Checkpoint(
-            progress=progress_of(data["progress"]),
-            weights=under("weights/", tensors),
-            averages=under("averages/", tensors) if data["averaging"] else None,
-            n_averaged=data["n_averaged"],
-            hidden=hidden_states(under("hidden/", tensors)),
-            window_rng=data["window_rng"],
-            torch_rng=tensors["rng/torch"],
-            cuda_rng=tensors.get("rng/cuda"),
-            short=short_average(under("short/", tensors), data.get("short")),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise damaged(folder, error) from None
+        return unpack(file, tensors, best)
+    except KeyError as error:
+        raise UserError(f"{folder / file.tensors} is damaged: tensor {error} is missing.") from None
 
 
-def _read(folder: Path) -> dict[str, Any]:
-    path = folder / "checkpoint.json"
-    data = read_json(path, "checkpoint")
-    if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise UserError(f"{path} is not a checkpoint that this version of highrank wrote.")
-    if said := wrong(data, SHAPE | {"tensors": TEXT}):
-        raise damaged(folder, said)
-    return data
+def pack(checkpoint: Checkpoint) -> dict[str, Tensor]:
+    """Return the tensors of a checkpoint, except the best weights, by the names that they have in a file.
+
+    weights/<parameter>    averages/<parameter>    short/<parameter>
+    hidden/<micro-batch>/<layer>/h and c           rng/torch, rng/cuda
+    """
+    tensors = {f"weights/{name}": tensor for name, tensor in checkpoint.weights.items()}
+    tensors |= {f"averages/{name}": tensor for name, tensor in (checkpoint.averages or {}).items()}
+    if checkpoint.short is not None:
+        tensors |= {f"short/{name}": tensor for name, tensor in checkpoint.short.weights.items()}
+    for m, layers in enumerate(checkpoint.hidden):
+        for i, (h, c) in enumerate(layers):
+            tensors[f"hidden/{m}/{i}/h"] = h
+            tensors[f"hidden/{m}/{i}/c"] = c
+    tensors["rng/torch"] = checkpoint.torch_rng
+    if checkpoint.cuda_rng is not None:
+        tensors["rng/cuda"] = checkpoint.cuda_rng
+    return tensors
 
 
-def damaged(folder: Path, error: Exception | str) -> UserError:
-    return UserError(f"the checkpoint in {folder} is damaged ({error}); restore it or start anew.")
+def unpack(file: CheckpointFile, tensors: dict[str, Tensor], best: Weights | None) -> Checkpoint:
+    """Return the checkpoint of which `pack` returned `tensors`. Raise a KeyError if a tensor is missing."""
+    short = None
+    if file.short is not None:
+        short = ShortAverage(_under("short/", tensors), file.short.n_averaged, file.short.long_won, file.short.fresh)
+    return Checkpoint(
+        state=file.state,
+        weights=_under("weights/", tensors),
+        averages=_under("averages/", tensors) if file.averaging else None,
+        n_averaged=file.n_averaged,
+        short=short,
+        best=best,
+        hidden=_hidden_states(_under("hidden/", tensors)),
+        window_rng=file.window_rng,
+        torch_rng=tensors["rng/torch"],
+        cuda_rng=tensors.get("rng/cuda"),
+    )
 
 
-def generator(state: dict[str, Any]) -> np.random.Generator:
-    rng = np.random.default_rng()
-    rng.bit_generator.state = state
-    return rng
-
-
-def under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors whose names start with `prefix`, without it."""
+def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors whose names start with `prefix`, without it."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
-def about_short(short: ShortAverage | None) -> dict[str, Any] | None:
-    """The short average without its tensors, for JSON."""
-    return None if short is None else {key: value for key, value in short._asdict().items() if key != "weights"}
-
-
-def short_average(weights: dict[str, Tensor], about: dict[str, Any] | None) -> ShortAverage | None:
-    """Its tensors, and what `about_short` told of them."""
-    return None if about is None else ShortAverage(weights, **about)
-
-
-def hidden_tensors(hidden: list[list[State]]) -> dict[str, Tensor]:
-    """Hidden states by name: hidden/<micro-batch>/<layer>/h and c."""
-    return {
-        f"hidden/{m}/{i}/{name}": tensor.contiguous()
-        for m, layers in enumerate(hidden)
-        for i, state in enumerate(layers)
-        for name, tensor in zip("hc", state, strict=True)
-    }
-
-
-def hidden_states(tensors: dict[str, Tensor]) -> list[list[State]]:
-    """What `hidden_tensors` named, without the prefix."""
+def _hidden_states(tensors: dict[str, Tensor]) -> list[list[State]]:
+    """Return hidden states by micro-batch and layer, from tensors named <micro-batch>/<layer>/h and c."""
     keys = sorted({tuple(map(int, name.split("/")[:2])) for name in tensors})
-    hidden: list[list[State]] = [[] for _ in range(1 + max((m for m, _ in keys), default=-1))]
+    hidden: list[list[State]] = [[] for _ in {m for m, _ in keys}]
     for m, i in keys:
         hidden[m].append((tensors[f"{m}/{i}/h"], tensors[f"{m}/{i}/c"]))
     return hidden

@@ -1,203 +1,130 @@
-"""A run as a few small files, to carry it to another machine and go on there.
+"""Exports: a run as a few small files, to carry it to another machine and continue there.
 
-    index.json              what is where, the shards' checksums, and where training stands
-    run.json                recipe, corpus, provenance;  vocabulary.json: the words
-    epochs.jsonl            the lines of metrics.jsonl that tell of whole epochs: the curve so far
-    shard-00001.safetensors, ...   each at most the size asked for; a tensor too large for one is split by rows
+    index.json                     dtype, checksum, and the content of checkpoint.json
+    run.json, vocabulary.json      as in the run folder
+    metrics.jsonl                  the lines of completed epochs
+    shard-00001.bin, ...           the tensors; `cat shard-*.bin` gives one safetensors file
 
-An export holds the current weights and, once averaging is on, their averages and the best weights if they are others,
-in the dtype asked for, with hidden states and generators. `averages_only` keeps, beside the generators, the best
-weights alone, which are averages once averaging is on: a quarter of a float32 checkpoint in float16. Training then goes
-on from them as finetuning does: averages, and the history of validation that ends a stage, start anew (an average that
-goes on from there, where the weights now are, ends worse: docs/results.md). `import_run` gives float32 back.
+An export holds the weights, their averages and the best weights, rounded to the requested dtype, with hidden states and
+random generators. With `averages_only` it holds only the best weights and the generators, which in float16 takes a
+sixth of the run folder. Training then continues from them as finetuning does: new averages start there, with an empty
+validation history (continuing the old average instead ends worse: docs/results.md).
 """
 
 import hashlib
 import json
-import math
 import shlex
-from collections.abc import Iterator
-from dataclasses import asdict, replace
+import shutil
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
+import safetensors.torch
 import torch
 from torch import Tensor
 
 from highrank.errors import UserError
-from highrank.files import read_json, read_tensors, whole_folder, write_json, write_tensors, write_text
-from highrank.models import build_model
+from highrank.files import read_json, whole_folder, write_bytes, write_json, write_text
 from highrank.runs import checkpoint as checkpoints
-from highrank.runs.checkpoint import Checkpoint
-from highrank.runs.folder import INDEX, Run, copy_weights, read_metrics
-from highrank.shape import TEXT, YES_OR_NO, wrong
-from highrank.training.state import Progress, progress_of
+from highrank.runs.checkpoint import CheckpointFile, ExportFormat
+from highrank.runs.folder import Run
+from highrank.schema import SchemaError, from_json, to_json
+from highrank.training.state import TrainingState
 
-FORMAT = 1
-SHAPE = checkpoints.SHAPE | {"averages_only": YES_OR_NO, "dtype": TEXT, "tensors": {}, "sha256?": {}}
-COPIED = ("run.json", "vocabulary.json")
-EPOCHS = "epochs.jsonl"
+ROUNDED = ("weights/", "averages/", "short/", "best/")  # tensors that are stored in the export's dtype
+
+
+@dataclass(frozen=True)
+class ExportIndex:
+    """The format of index.json."""
+
+    format: ExportFormat
+    sha256: str  # of all shards, in order
+    checkpoint: CheckpointFile
 
 
 def export_run(run: Run, folder: Path, dtype: torch.dtype, max_shard_bytes: int, averages_only: bool) -> list[Path]:
-    """Write the export of a run's last checkpoint into `folder`; returns the files written."""
-    with whole_folder(folder) as made:
-        return [folder / file.name for file in _export(run, made, dtype, max_shard_bytes, averages_only)]
-
-
-def _export(run: Run, folder: Path, dtype: torch.dtype, max_shard_bytes: int, averages_only: bool) -> list[Path]:
-    run.info()  # says so where there is no run
-    run.refuse_export()
-    saved = checkpoints.load(run.folder)
-    begun = saved.progress.best_valid is None  # there are no best weights before the first epoch ends
-    best = saved.weights if begun else read_tensors(run.model_file, "trained model")
+    """Export a run's last checkpoint into a new `folder`, and return the files written."""
+    run.require_run()
+    run.info()
+    file = checkpoints.read(run.folder)
+    format = ExportFormat(str(dtype).removeprefix("torch."), averages_only)
+    pieces = file.pieces[:-1] + [replace(piece, exported=format) for piece in file.pieces[-1:]]
+    file = replace(file, pieces=pieces)
     if averages_only:
-        tensors = {f"weights/{name}": t for name, t in best.items()}
-    else:
-        tensors = {f"weights/{name}": t for name, t in saved.weights.items()}
-        tensors |= {f"averages/{name}": t for name, t in (saved.averages or {}).items()}
-        tensors |= {f"short/{name}": t for name, t in (saved.short.weights if saved.short else {}).items()}
-        if saved.progress.best_epoch != saved.progress.epoch or saved.progress.row:
-            tensors |= {f"best/{name}": t for name, t in best.items()}
-    tensors = {name: _rounded(name, t, dtype) for name, t in tensors.items()}
-    if not averages_only:
-        tensors |= checkpoints.hidden_tensors(saved.hidden)
-    # The dropout of the next piece shall not begin with the masks of the first again.
-    tensors["rng/torch"] = saved.torch_rng
-    if saved.cuda_rng is not None:
-        tensors["rng/cuda"] = saved.cuda_rng
-
-    files: list[Path] = []
-    places: dict[str, list[str]] = {}  # by tensor: the shards that hold its rows, in order
-    for i, shard in enumerate(_shards(tensors, max_shard_bytes), start=1):
-        files.append(folder / f"shard-{i:05}.safetensors")
-        write_tensors(files[-1], shard)
-        for name in shard:
-            places.setdefault(name, []).append(files[-1].name)
-    for name in COPIED:
-        write_json(folder / name, read_json(run.folder / name, name))
-    lines = [json.dumps(line) + "\n" for line in run.epochs(saved.progress.epoch)]
-    write_text(folder / EPOCHS, "".join(lines))
-    index = {
-        "format": FORMAT,
-        "dtype": str(dtype).removeprefix("torch."),
-        "averages_only": averages_only,
-        "averaging": saved.averages is not None,
-        "n_averaged": saved.n_averaged,
-        "short": None if averages_only else checkpoints.about_short(saved.short),
-        "window_rng": saved.window_rng,
-        "progress": asdict(saved.progress),
-        "tensors": places,
-        "sha256": {file.name: _sha256(file) for file in files},
-    }
-    write_json(folder / INDEX, index)
-    return [*files, *(folder / name for name in (*COPIED, EPOCHS, INDEX))]
+        file = replace(file, n_averaged=0, short=None, state=_restart_epoch(file.state, file.averaging))
+    tensors = {name: _round(name, tensor, dtype) for name, tensor in _tensors(run, averages_only).items()}
+    data = safetensors.torch.save(tensors)
+    index = ExportIndex(format, hashlib.sha256(data).hexdigest(), file)
+    with whole_folder(folder) as temporary:
+        for number, start in enumerate(range(0, len(data), max_shard_bytes), start=1):
+            write_bytes(temporary / f"shard-{number:05}.bin", data[start : start + max_shard_bytes])
+        for name in ("run.json", "vocabulary.json"):
+            shutil.copy(run.folder / name, temporary / name)
+        lines = [json.dumps(to_json(metrics)) + "\n" for metrics in run.epochs(file.state.epoch)]
+        write_text(temporary / "metrics.jsonl", "".join(lines))
+        write_json(temporary / "index.json", to_json(index))
+    return sorted(folder.iterdir())
 
 
-def import_run(folder: Path, run: Run) -> Progress:
-    """Make a run from an export: it can be resumed, evaluated and exported again."""
-    if run.exists():
-        raise UserError(f"{run.folder} already holds a run: choose another --out.")
-    with whole_folder(run.folder) as made:
-        return _import(folder, Run(made))
+def import_run(folder: Path, run: Run) -> TrainingState:
+    """Make a run from an export. It can be resumed, evaluated and exported again."""
+    index = _read_index(folder)
+    data = b"".join(path.read_bytes() for path in sorted(folder.glob("shard-*.bin")))
+    if hashlib.sha256(data).hexdigest() != index.sha256:
+        raise UserError(f"the shards in {folder} are damaged or incomplete: copy the export again.")
+    tensors = safetensors.torch.load(data)
+    tensors = {name: tensor.float() if name.startswith(ROUNDED) else tensor for name, tensor in tensors.items()}
+    best = {name.removeprefix("best/"): tensor for name, tensor in tensors.items() if name.startswith("best/")}
+    checkpoint = checkpoints.unpack(index.checkpoint, tensors, best or None)
+    if index.format.averages_only:
+        checkpoint.weights = best
+        if index.checkpoint.averaging:
+            checkpoint.averages = {name: tensor.clone() for name, tensor in best.items()}
+    with whole_folder(run.folder) as temporary:
+        for name in ("run.json", "vocabulary.json", "metrics.jsonl"):
+            shutil.copy(folder / name, temporary / name)
+        metrics_bytes = (temporary / "metrics.jsonl").stat().st_size
+        checkpoints.save(temporary, checkpoint, index.checkpoint.pieces, metrics_bytes)
+    return checkpoint.state
 
 
-def _import(folder: Path, run: Run) -> Progress:
-    if not folder.is_dir():
-        raise UserError(f"there is no folder {folder}: name one made by 'highrank export'.")
-    if Run(folder).checkpoint_file.exists():
-        made = f"'highrank export {shlex.quote(str(folder))}'"
-        raise UserError(f"{folder} is a run, not an export: write one of it with {made}.")
-    index = read_json(folder / INDEX, "export (index.json)")
-    if not isinstance(index, dict) or index.get("format") != FORMAT:
-        raise UserError(f"{folder / INDEX} is not an export that this version of highrank wrote.")
-    try:
-        if said := wrong(index, SHAPE):
-            raise ValueError(said)
-        saved, best = _checkpoint(folder, index)
-    except (KeyError, TypeError, ValueError, RuntimeError, OSError) as error:
-        raise UserError(f"the export in {folder} is damaged or incomplete ({error}): copy it again.") from None
-    source = Run(folder)
-    model = build_model(source.recipe().model, len(source.words()))
-    for tensors in (saved.weights, best):
-        copy_weights(model, tensors, folder)  # names and shapes must fit
-
-    curve = read_metrics(folder / EPOCHS)  # none where an earlier version left it behind
-    write_text(run.metrics_file, "".join(json.dumps(line) + "\n" for line in curve))
-    saved.progress.metrics_bytes = run.metrics_file.stat().st_size
-    checkpoints.save(run.folder, replace(saved, best=best))
-    for name in COPIED:
-        write_json(run.folder / name, read_json(folder / name, name))
-    return saved.progress
+def _tensors(run: Run, averages_only: bool) -> dict[str, Tensor]:
+    """Return the tensors of a checkpoint, by their names in an export."""
+    checkpoint = checkpoints.load(run.folder)
+    if averages_only and checkpoint.best is None:
+        raise UserError(f"{run.folder} has no trained weights yet: train it for at least one epoch.")
+    tensors = checkpoints.pack(checkpoint)
+    if averages_only:
+        # The generators stay, so that the next piece does not repeat the dropout masks of the first.
+        tensors = {name: tensor for name, tensor in tensors.items() if name.startswith("rng/")}
+    return tensors | {f"best/{name}": tensor for name, tensor in (checkpoint.best or {}).items()}
 
 
-def _checkpoint(folder: Path, index: dict[str, Any]) -> tuple[Checkpoint, dict[str, Tensor]]:
-    """The checkpoint in an export, and the best weights."""
-    shards = {name for names in index["tensors"].values() for name in names}
-    loaded = {name: read_tensors(folder / name, "export shard") for name in sorted(shards)}
-    for name, digest in (index.get("sha256") or {}).items():  # earlier versions told none
-        if _sha256(folder / name) != digest:
-            raise UserError(f"{folder / name} is not as it was written: copy it again.")
-    tensors = {name: torch.cat([loaded[shard][name] for shard in names]) for name, names in index["tensors"].items()}
-    parts = {part: checkpoints.under(f"{part}/", tensors) for part in ("weights", "averages", "short", "best")}
-    weights, averages, tail, best = ({name: t.float() for name, t in part.items()} for part in parts.values())
-    short = checkpoints.short_average(tail, index.get("short"))  # earlier versions had none
-    best = best or (weights if short and not short.won else averages) or weights
-    progress = progress_of(index["progress"])
-    if progress.pieces:
-        progress.pieces[-1]["exported"] = {key: index[key] for key in ("dtype", "averages_only")}
-    if index["averages_only"]:
-        progress.row, progress.loss_sum, progress.loss_tokens = 0, 0.0, 0
-        averages = {}
-        if index["averaging"]:
-            averages = {name: t.clone() for name, t in weights.items()}
-            progress.history = []  # of the old averages: new ones are worse at first, which must not end the stage
-    checkpoint = Checkpoint(
-        progress=progress,
-        weights=weights,
-        averages=averages or None,
-        n_averaged=0 if index["averages_only"] else index["n_averaged"],
-        hidden=checkpoints.hidden_states(checkpoints.under("hidden/", tensors)),
-        window_rng=index["window_rng"],
-        torch_rng=tensors["rng/torch"] if "rng/torch" in tensors else torch.get_rng_state(),  # earlier versions
-        cuda_rng=tensors.get("rng/cuda"),
-        short=short,
-    )
-    return checkpoint, best
+def _restart_epoch(state: TrainingState, averaging: bool) -> TrainingState:
+    """Return the state at the start of the current epoch.
+
+    With averaging, the validation history is dropped: new averages are worse at first, which must not end the stage.
+    """
+    return replace(state, row=0, loss_sum=0.0, loss_tokens=0, history=[] if averaging else state.history)
 
 
-def _rounded(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """`tensor` in `dtype`; numbers that it cannot hold would be infinite on the other side."""
+def _round(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """Convert weights to `dtype`. Raise a UserError for a number outside its range, which would become infinite."""
+    if not name.startswith(ROUNDED):
+        return tensor.contiguous()
     rounded = tensor.to(dtype)
     if not torch.equal(rounded.isfinite(), tensor.isfinite()):
-        largest, bound = tensor.abs().max().item(), torch.finfo(dtype).max
-        said = f"{name} holds {largest:.3g}, more than the {bound:,.0f} that {str(dtype).removeprefix('torch.')} can"
-        raise UserError(f"{said}: export with --dtype bfloat16 or float32.")
-    return rounded
+        largest = tensor.abs().max().item()
+        raise UserError(f"{name} contains {largest:.3g}, which {dtype} cannot hold: export in bfloat16 or float32.")
+    return rounded.contiguous()
 
 
-def _sha256(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
-def _shards(tensors: dict[str, Tensor], most: int) -> Iterator[dict[str, Tensor]]:
-    """Tensors, split by rows where one alone is too large, in dictionaries of at most `most` bytes."""
-    room = most - 64 * 1024  # the file's own header
-    shard: dict[str, Tensor] = {}
-    used = 0
-    for name, tensor in tensors.items():
-        row = math.ceil(tensor.numel() * tensor.element_size() / max(1, len(tensor)))
-        if row > room:
-            raise UserError(f"one row of {name} alone takes {row:,} bytes: allow larger shards.")
-        start = 0
-        while start < len(tensor):
-            rows = min(len(tensor) - start, (room - used) // row)
-            if rows > 0:
-                shard[name] = tensor[start : start + rows]
-                used += rows * row
-                start += rows
-            if start < len(tensor):
-                yield shard
-                shard, used = {}, 0
-    if shard:
-        yield shard
+def _read_index(folder: Path) -> ExportIndex:
+    path = folder / "index.json"
+    if checkpoints.has_checkpoint(folder):
+        command = f"highrank export {shlex.quote(str(folder))}"
+        raise UserError(f"{folder} is a run, not an export: export it first with '{command}'.")
+    try:
+        return from_json(ExportIndex, read_json(path, "export"))
+    except SchemaError as error:
+        raise UserError(f"{path} is damaged: {error}. Copy the export again.") from None

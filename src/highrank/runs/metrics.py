@@ -1,4 +1,4 @@
-"""What a run writes while it trains: JSON lines, and TensorBoard events where that package is installed."""
+"""metrics.jsonl, with one JSON line per epoch and one every few seconds in between, and TensorBoard events."""
 
 import json
 import math
@@ -7,23 +7,30 @@ from pathlib import Path
 from typing import Any
 
 from highrank.errors import UserError
+from highrank.schema import from_json, to_json
+from highrank.training.callbacks import EpochMetrics, WindowMetrics
 
 
-class Metrics:
-    """Appends lines to metrics.jsonl. On resume, lines past `keep_bytes` (after the checkpoint) are dropped."""
+class MetricsWriter:
+    """Appends lines to metrics.jsonl, and to TensorBoard where that package is installed.
+
+    A run that was killed has written lines after its last checkpoint. On resume, `keep_bytes` and `step` of the
+    checkpoint tell which lines belong to it, and the others are dropped.
+    """
 
     def __init__(self, folder: Path, keep_bytes: int, step: int) -> None:
         path = folder / "metrics.jsonl"
         try:
             self._file = open(path, "ab")  # noqa: SIM115 (open as long as the run)
             self._file.truncate(min(keep_bytes, path.stat().st_size))
-            self._file.seek(0, os.SEEK_END)  # truncating leaves the position where it was, and `size` tells it
+            self._file.seek(0, os.SEEK_END)  # truncating does not move the position, which `size` returns
         except OSError as error:
             raise UserError(f"cannot write {path}: {error.strerror or error}.") from error
         self._board = _tensorboard(folder / "tensorboard", step)
 
-    def write(self, record: dict[str, Any], step: int) -> None:
-        line = {key: _plain(value) for key, value in record.items()}
+    def write(self, metrics: WindowMetrics | EpochMetrics) -> None:
+        """Append one line."""
+        line = to_json(metrics)
         try:
             self._file.write(json.dumps(line).encode() + b"\n")
             self._file.flush()
@@ -31,23 +38,32 @@ class Metrics:
             raise UserError(f"cannot write metrics.jsonl: {error.strerror or error}; free some space.") from error
         if self._board is not None:
             for key, value in line.items():
-                if isinstance(value, float):
-                    self._board.add_scalar(f"{record['kind']}/{key}", value, step)
+                if isinstance(value, float) and math.isfinite(value):
+                    self._board.add_scalar(f"{metrics.kind}/{key}", value, metrics.step)
 
     def size(self) -> int:
-        """Bytes so far, on disk: what a checkpoint remembers."""
+        """Return the number of bytes written, after they have reached the disk."""
         self._file.flush()
         os.fsync(self._file.fileno())
         return self._file.tell()
 
     def close(self) -> None:
+        """Close the files."""
         self._file.close()
         if self._board is not None:
             self._board.close()
 
 
-def _plain(value: Any) -> Any:
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+def read_epochs(path: Path) -> list[EpochMetrics]:
+    """Return the lines of completed epochs. A missing file has none; neither has a line that a kill cut short."""
+    if not path.exists():
+        return []
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        data = [json.loads(line) for line in lines if line.endswith("\n")]
+        return [from_json(EpochMetrics, line) for line in data if line["kind"] == "epoch"]
+    except (KeyError, OSError, TypeError, ValueError) as error:
+        raise UserError(f"{path} is damaged ({error}): restore it, or start a new run.") from None
 
 
 def _tensorboard(folder: Path, step: int) -> Any:
@@ -55,4 +71,4 @@ def _tensorboard(folder: Path, step: int) -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         return None
-    return SummaryWriter(str(folder), purge_step=step + 1)  # the checkpoint's own step has been told, and stays
+    return SummaryWriter(str(folder), purge_step=step + 1)  # drops events after the checkpoint's step

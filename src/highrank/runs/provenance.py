@@ -1,4 +1,4 @@
-"""Where a number comes from: commit, versions and machine, for run folders and records."""
+"""The code, versions and machine behind a number, for run folders and records."""
 
 import datetime
 import os
@@ -27,6 +27,7 @@ class Provenance:
 
 
 def provenance(device: torch.device) -> dict[str, Any]:
+    """Return the fields of a `Provenance` that describe this process."""
     return {
         "highrank": __version__,
         "commit": commit(),
@@ -38,9 +39,9 @@ def provenance(device: torch.device) -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """The commit of the checkout this code runs from, marked if files differ from it; None for an installed copy."""
-    if os.environ.get("HIGHRANK_COMMIT"):
-        return os.environ["HIGHRANK_COMMIT"]  # a copy of the tree without its history, told where it was taken
+    """Return the commit of this checkout, with "+changes" if files differ from it; None for an installed package."""
+    if os.environ.get("HIGHRANK_COMMIT"):  # set by hand for a copy of the tree without its git history
+        return os.environ["HIGHRANK_COMMIT"]
     here = Path(__file__).resolve().parent
 
     def git(*arguments: str) -> str:
@@ -49,13 +50,14 @@ def commit() -> str | None:
 
     try:
         if not git("ls-files", "__init__.py", "provenance.py"):
-            return None  # inside somebody else's repository
+            return None  # installed inside another project's repository
         return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain", "--", str(here.parent)) else "")
     except (OSError, subprocess.SubprocessError):
         return None
 
 
 def machine(device: torch.device) -> str:
+    """Return the name of the GPU, or of the CPU with the number of threads."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{_cpu_name()}, {torch.get_num_threads()} threads"

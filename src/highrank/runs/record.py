@@ -27,45 +27,14 @@ from highrank.recipes import overrides
 from highrank.recipes.recipe import CacheSettings, DynamicSettings
 from highrank.runs import checkpoint as checkpoints
 from highrank.runs.adapted import adapted
+from highrank.runs.checkpoint import CheckpointFile, Piece
 from highrank.runs.folder import Run, load
 from highrank.runs.part import Watch, perplexities, unwatched
 from highrank.runs.provenance import Provenance
 from highrank.schema import SchemaError, from_json, to_json
-from highrank.training.state import Progress, stage_result
+from highrank.training.state import StageResult, TrainingState
 
 CURVE = ("epoch", "seconds", "train_ppl", "valid_ppl")
-
-
-@dataclass(frozen=True)
-class ExportFormat:
-    """The form in which a piece of a run was carried to the next machine."""
-
-    dtype: str
-    averages_only: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class Piece(Provenance):
-    """One start of training; a run that was resumed has several pieces."""
-
-    epoch: int  # completed before this piece
-    seconds: float  # of training before this piece
-    time_budget: float | None
-    outcome: str | None
-    exported: ExportFormat | None = None
-
-
-@dataclass(frozen=True)
-class StageResult:
-    """The best weights at the end of a stage, and the epochs and seconds of training up to there."""
-
-    stage: int  # 0: training; 1, 2, ...: finetuning
-    epochs: int
-    best_epoch: int
-    seconds: float
-    valid_ppl: float
-    test_ppl: float
-    ended: str | None = None  # "on request", or None if the stopping rule ended it
 
 
 @dataclass(frozen=True)
@@ -138,30 +107,31 @@ def summarize(
 ) -> dict[str, Any]:
     """Perplexities of the run's best weights in float32, with everything a record needs, written to summary.json."""
     info = run.info()
-    progress = checkpoints.load_progress(run.folder)
+    checkpoint = checkpoints.read(run.folder)
+    state = checkpoint.state
     model = load(run.folder, device).model
     results = perplexities(model, corpus.splits, batch_size, watch)
-    epochs = run.epochs(progress.epoch)
+    epochs = run.epochs(state.epoch)
     summary = {
-        "recipe": info["recipe"]["name"],
-        "overrides": overrides(info["recipe"]),
+        "recipe": info.recipe["name"],
+        "overrides": overrides(info.recipe),
         "outcome": outcome,
-        "epochs": progress.epoch,
-        "updates": progress.step,
-        "best_epoch": progress.best_epoch,
-        "stage": progress.stage,
-        "stages": [*progress.stages, stage_result(progress, results)],
+        "epochs": state.epoch,
+        "updates": state.step,
+        "best_epoch": state.best_epoch,
+        "stage": state.stage,
+        "stages": to_json([*state.stages, _stage_result(state, results)]),
         "parameters": model.n_parameters(),
         **results,
         "eval_batch_size": batch_size,
-        "seconds": progress.seconds,
-        "pieces": progress.pieces,
-        "skipped": progress.skipped,
-        "seed": info["recipe"]["train"]["seed"],
-        "provenance": info["provenance"],
-        "settings": info["recipe"],
-        "averaged_from": next((line["epoch"] for line in epochs if line["averaged"]), None),
-        "curve": {key: [_short(line[key]) for line in epochs] for key in CURVE},
+        "seconds": state.seconds,
+        "pieces": to_json(checkpoint.pieces),
+        "skipped": state.skipped,
+        "seed": info.recipe["train"]["seed"],
+        "provenance": to_json(info.provenance),
+        "settings": info.recipe,
+        "averaged_from": next((metrics.epoch for metrics in epochs if metrics.averaged), None),
+        "curve": {key: [_short(getattr(metrics, key)) for metrics in epochs] for key in CURVE},
     }
     write_json(run.summary_file, summary)
     return summary
@@ -188,10 +158,10 @@ def record(
     the run, added to if nothing was trained since. `keep` is handed the record as it grows, so that who is cut off in
     a long evaluation keeps those before it, and goes on from there (`part.py`).
     """
-    progress = checkpoints.load_progress(run.folder)
-    made = next((told for told in (known, run.summary()) if told and _tells_of(told, progress)), None)
+    checkpoint = checkpoints.read(run.folder)
+    made = next((told for told in (known, run.summary()) if told and _tells_of(told, checkpoint.state)), None)
     if made is None:
-        made = summarize(run, corpus, device, _outcome(progress), watch=watch)
+        made = summarize(run, corpus, device, _outcome(checkpoint), watch=watch)
     keep(made)
     for name, part in adapted(
         run, corpus, device, dynamic=dynamic, cache=cache, tune=tune, tune_tokens=tune_tokens, known=made,
@@ -202,7 +172,7 @@ def record(
     return made
 
 
-def _tells_of(summary: dict[str, Any], progress: Progress) -> bool:
+def _tells_of(summary: dict[str, Any], progress: TrainingState) -> bool:
     """Whether a summary or a record is of this very state, over the whole stream; the oldest know their epoch only."""
     same = summary["updates"] == progress.step if "updates" in summary else summary.get("epochs") == progress.epoch
     return bool(same and summary.get("eval_batch_size") == 1)
@@ -211,14 +181,20 @@ def _tells_of(summary: dict[str, Any], progress: Progress) -> bool:
 def record_of(run: Run, data: Any) -> bool:
     """Whether `data` is a record of this run, be it of an earlier state or made where it was carried from."""
     told = data.get("provenance") if isinstance(data, dict) else None
-    return isinstance(told, dict) and told.get("started") == run.info()["provenance"]["started"]
+    return isinstance(told, dict) and told.get("started") == run.info().provenance.started
 
 
-def _outcome(progress: Progress) -> str:
+def _stage_result(state: TrainingState, results: dict[str, float]) -> StageResult:
+    """Return the result of the current stage so far."""
+    valid_ppl, test_ppl = results["valid_ppl"], results["test_ppl"]
+    return StageResult(state.stage, state.epoch, state.best_epoch, state.seconds, valid_ppl, test_ppl)
+
+
+def _outcome(checkpoint: CheckpointFile) -> str:
     """Why training stopped last; a run that was killed, or comes from an older version, was cut off."""
-    if progress.finished:
+    if checkpoint.state.finished:
         return "finished"
-    return (progress.pieces[-1].get("outcome") if progress.pieces else None) or "cut off"
+    return (checkpoint.pieces[-1].outcome if checkpoint.pieces else None) or "cut off"
 
 
 def _short(value: Any) -> Any:

@@ -1,10 +1,51 @@
-"""Who is told how training goes: nobody, unless a subclass listens. `training.progress` draws bars."""
+"""What training reports while it runs: metrics as dataclasses, and callbacks for whoever displays them."""
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Literal
 
 
-class Listener:
-    def epoch_started(self, epoch: int, rows: int, row: int) -> None: ...
-    def window_done(self, row: int, tokens: int, loss: float) -> None: ...  # tokens of this epoch so far
-    def epoch_done(self, record: dict[str, Any]) -> None: ...
-    def message(self, text: str) -> None: ...
+@dataclass(frozen=True, kw_only=True)
+class WindowMetrics:
+    """The loss of one window, measured every few seconds."""
+
+    kind: Literal["train"] = "train"
+    step: int
+    epoch: int  # completed before this window
+    nll: float  # nats per token
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochMetrics:
+    """The result of one epoch. Losses are in nats per token."""
+
+    kind: Literal["epoch"] = "epoch"
+    epoch: int
+    stage: str  # "train", "finetune-1", "finetune-2", ...
+    averaged: bool  # whether validation used averaged weights
+    average_length: int | None = None  # updates in that average, with two-tailed averaging
+    step: int
+    train_nll: float
+    train_ppl: float
+    valid_nll: float
+    valid_ppl: float
+    best_valid_ppl: float
+    best_epoch: int
+    skipped: int
+    tokens_per_second: float
+    seconds: float  # of the whole run
+
+
+class Callbacks:
+    """Training callbacks. Every method is a no-op by default."""
+
+    def epoch_started(self, epoch: int, rows: int, row: int) -> None:
+        """Called before the first window of an epoch, or at `row` of `rows` where a resumed run continues."""
+
+    def window_done(self, row: int, tokens: int, loss: float) -> None:
+        """Called after a window: rows of the epoch used, tokens since `epoch_started`, the window's loss in nats."""
+
+    def epoch_done(self, metrics: EpochMetrics) -> None:
+        """Called after the validation that ends an epoch."""
+
+    def message(self, text: str) -> None:
+        """Called with one line about an event, such as the start of a stage."""

@@ -1,63 +1,91 @@
-"""Where training stands, apart from tensors: what checkpoint.json and an export's index.json hold of it."""
+"""The state of training: counters and histories, and a snapshot of everything that decides how training continues."""
 
 from dataclasses import dataclass, field
 from typing import Any
 
-from highrank.shape import AMOUNT, NUMBER, WHOLE, YES_OR_NO, Leaf, wrong
+import torch
+from torch import Tensor, nn
+
+from highrank.ops.lstm import State
+
+Weights = dict[str, Tensor]  # by parameter name; a tied parameter appears once
+
+
+@dataclass(frozen=True)
+class StageResult:
+    """The best weights at the end of a stage, and the epochs and seconds of the whole run up to then."""
+
+    stage: int
+    epochs: int
+    best_epoch: int
+    seconds: float
+    valid_ppl: float
+    test_ppl: float
+    ended: str | None = None  # "on request", or None where the recipe's rules ended the stage
 
 
 @dataclass
-class Progress:
+class TrainingState:
+    """The position of training in its stages, epochs and windows, with the results so far. It holds no tensors."""
+
     stage: int = 0  # 0: training; 1, 2, ...: finetuning
-    stage_epoch: int = 0  # finished epochs of the stage
-    epoch: int = 0  # finished epochs in all
+    stage_epoch: int = 0  # completed epochs of this stage
+    epoch: int = 0  # completed epochs of the run
     row: int = 0  # rows of the columns that this epoch has used
-    offsets: list[int] = field(default_factory=list)  # where this epoch's columns start (train.partial_shuffle)
-    step: int = 0  # updates in all
-    loss_sum: float = 0.0  # of this epoch, in nats
+    offsets: list[int] = field(default_factory=list)  # first row of each column in this epoch (train.partial_shuffle)
+    step: int = 0  # updates of the run
+    loss_sum: float = 0.0  # nats, over this epoch
     loss_tokens: int = 0
-    skipped: int = 0  # updates left out because loss or gradient was not finite
+    skipped: int = 0  # updates skipped because the loss or its gradient was not finite
     skipped_in_a_row: int = 0
-    history: list[float] = field(default_factory=list)  # validation losses for the non-monotone rule in force
-    best_valid: float | None = None  # in nats
+    history: list[float] = field(default_factory=list)  # validation losses that the current stopping rule compares with
+    best_valid: float | None = None  # nats per token
     best_epoch: int = 0
-    seconds: float = 0.0  # of training and validation so far
+    seconds: float = 0.0  # spent on training and validation
     finished: bool = False
-    metrics_bytes: int = 0  # how much of metrics.jsonl belongs to this checkpoint
-    stages: list[dict[str, Any]] = field(default_factory=list)  # what the stages that are over came to
-    pieces: list[dict[str, Any]] = field(default_factory=list)  # one a start: where, when, from which epoch on
+    stages: list[StageResult] = field(default_factory=list)  # of the stages that have ended
 
 
-MAYBE: Leaf = "a number or null", lambda value: value is None or NUMBER[1](value)
-SHAPES = {
-    **dict.fromkeys(("stage", "stage_epoch", "epoch", "row", "step", "loss_tokens"), WHOLE),
-    **dict.fromkeys(("skipped", "skipped_in_a_row", "best_epoch", "metrics_bytes"), WHOLE),
-    "offsets": [WHOLE],
-    "loss_sum": NUMBER,
-    "history": [NUMBER],
-    "best_valid": MAYBE,
-    "seconds": AMOUNT,
-    "finished": YES_OR_NO,
-    "stages": [{"stage": WHOLE, "epochs": WHOLE, "seconds": AMOUNT}],
-    "pieces": [{"epoch": WHOLE}],
-}
+@dataclass
+class ShortAverage:
+    """The short average of two-tailed averaging; `TwoTailed` explains the last two fields."""
+
+    weights: Weights
+    n_averaged: int
+    long_won: bool
+    fresh: bool
 
 
-def progress_of(told: Any) -> Progress:
-    """What JSON tells of it, or an error that says what is wrong; earlier versions told less."""
-    if said := wrong(told, {key: shape for key, shape in SHAPES.items() if key in told}, "progress"):
-        raise ValueError(said)
-    if unknown := sorted(told.keys() - SHAPES.keys()):
-        raise ValueError(f"its progress holds {unknown[0]}, which this version of highrank does not know")
-    return Progress(**told)
+@dataclass
+class Checkpoint:
+    """Everything that training continues from. On a CPU, a restored run is bit-equal to an uninterrupted one."""
+
+    state: TrainingState
+    weights: Weights
+    averages: Weights | None
+    n_averaged: int
+    short: ShortAverage | None
+    best: Weights | None  # the best weights on validation so far; None before the first epoch has ended
+    hidden: list[list[State]]  # by micro-batch and layer; empty: start from zeros
+    window_rng: dict[str, Any]  # numpy's generator of window lengths and column offsets
+    torch_rng: Tensor
+    cuda_rng: Tensor | None
 
 
-def stage_result(progress: Progress, results: dict[str, float]) -> dict[str, Any]:
-    """A stage of a record: the best weights when it ended (or so far), and what they had cost in all."""
-    return {
-        "stage": progress.stage,
-        "epochs": progress.epoch,
-        "best_epoch": progress.best_epoch,
-        "seconds": progress.seconds,
-        **results,
-    }
+def get_weights(model: nn.Module) -> Weights:
+    """Return a copy of every parameter, by name."""
+    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+
+
+@torch.no_grad()
+def set_weights(model: nn.Module, weights: Weights) -> None:
+    """Copy `weights` into the model. Raise a ValueError unless names and shapes match exactly."""
+    parameters = dict(model.named_parameters())
+    for name in sorted(parameters.keys() ^ weights.keys()):
+        raise ValueError(f"tensor {name} is {'missing' if name in parameters else 'not part of the model'}")
+    for name, parameter in parameters.items():
+        if parameter.shape != weights[name].shape:
+            raise ValueError(
+                f"tensor {name} has shape {tuple(weights[name].shape)} instead of {tuple(parameter.shape)}"
+            )
+        parameter.copy_(weights[name])

@@ -1,12 +1,12 @@
-"""One update: forward, backward, clipping, NT-ASGD and bookkeeping, on the device from end to end.
+"""One update: forward, backward, clipping, NT-ASGD and bookkeeping, all on the device.
 
     loss = mean nll + alpha mean(g^2) + beta mean((raw_t - raw_(t-1))^2)
 
-Nothing here waits for the device or branches on what it computes: a loss or gradient that is not finite turns the
-update into nothing, resets the carried hidden state and is counted. So the same lines run eagerly on a CPU and inside
-a CUDA graph, and the host reads the totals when it likes.
+The code never waits for the device and never branches on a computed value. If the loss or the gradient is not finite,
+masks skip the update, zero the carried hidden state and count the window. The same lines therefore run eagerly on a CPU
+and inside a CUDA graph, and the host may read the totals at any time.
 
-Shapes: words and targets (T, B); the batch may be cut into micro-batches that each carry their own hidden state.
+Shapes: words and targets are (T, B). The batch may be split into micro-batches, each with its own hidden state.
 """
 
 import contextlib
@@ -23,13 +23,13 @@ from highrank.ops.lstm import State
 from highrank.recipes.recipe import PrecisionName, TrainSpec
 from highrank.training.nt_asgd import NTASGD
 
-# For the loss on a GPU, unless the head has its own: who trains a model there has them, and large slabs are faster.
+# Memory for the loss on a GPU, unless the head sets its own. Larger slabs are faster, and a GPU for training has room.
 TRAINING_SLAB_BYTES = 512 * 2**20
-MIXED_LOSS_SCALE = 1024.0  # lifts float16 gradients of a mean over a thousand tokens out of underflow
+MIXED_LOSS_SCALE = 1024.0  # keeps float16 gradients of a mean over a thousand tokens from underflowing
 
 
 class Precision(NamedTuple):
-    """Autocast dtypes (None: none) and the factor that keeps half-precision gradients from vanishing."""
+    """Autocast dtypes (None: no autocast) and the factor that keeps half-precision gradients from underflowing."""
 
     backbone: torch.dtype | None
     head: torch.dtype | None
@@ -37,37 +37,43 @@ class Precision(NamedTuple):
 
     @staticmethod
     def name_of(name: PrecisionName, device: torch.device) -> PrecisionName:
-        """What "auto" means on a device."""
-        return name if name != "auto" else "mixed" if device.type == "cuda" else "float32"
+        """Replace "auto" by the precision that it selects on `device`."""
+        if name != "auto":
+            return name
+        return "mixed" if device.type == "cuda" else "float32"
 
     @classmethod
     def of(cls, name: PrecisionName, device: torch.device) -> "Precision":
+        """Return the dtypes and the loss scale of a named precision."""
         name = cls.name_of(name, device)
         if name == "mixed" and device.type != "cuda":
-            name = "bfloat16"  # float16 on a CPU buys nothing
+            name = "bfloat16"  # float16 is no faster on a CPU
         if name == "mixed":
             return cls(torch.float16, torch.bfloat16, MIXED_LOSS_SCALE)
         return cls(torch.bfloat16, torch.bfloat16) if name == "bfloat16" else cls(None, None)
 
 
 class Totals(NamedTuple):
-    """What has happened since the last read."""
+    """Sums since the last read, and the state after the last window."""
 
     loss_sum: float  # nats
     tokens: int
     skipped: int
-    skipped_in_a_row: int  # up to now
-    last_loss: float
+    skipped_in_a_row: int  # including windows before the last read
+    last_loss: float  # nats per token
 
 
 class Step:
-    """Calls update the model's weights; `hidden` is carried from window to window."""
+    """A callable that updates the model on one window. `hidden` is carried from window to window."""
 
     def __init__(self, model: LanguageModel, optimizer: NTASGD, train: TrainSpec, device: torch.device) -> None:
-        self.model, self.optimizer, self.train, self.device = model, optimizer, train, device
+        self.model = model
+        self.optimizer = optimizer
+        self.train = train
+        self.device = device
         self.precision = Precision.of(train.precision, device)
         micro = train.micro_batch_size or train.batch_size
-        # By micro-batch: one tensor for all layers' h and c, side by side, so that a step renews it in a few kernels.
+        # One tensor per micro-batch holds h and c of all layers side by side, so a few kernels update all of them.
         sizes = [x.shape[1] for state in model.initial_state(1) for x in state]
         self._carried = [
             torch.cat([x for state in model.initial_state(micro) for x in state], dim=1)
@@ -84,12 +90,14 @@ class Step:
         self._update(words, targets)
 
     def reset_hidden(self) -> None:
+        """Zero the carried hidden states."""
         for carried in self._carried:
             carried.zero_()
 
     def load_hidden(self, hidden: list[list[State]]) -> None:
-        for mine, theirs in zip(self.hidden, hidden, strict=True):
-            for (h, c), (new_h, new_c) in zip(mine, theirs, strict=True):
+        """Copy hidden states (by micro-batch and layer) into the carried ones."""
+        for states, new_states in zip(self.hidden, hidden, strict=True):
+            for (h, c), (new_h, new_c) in zip(states, new_states, strict=True):
                 h.copy_(new_h)
                 c.copy_(new_c)
 
@@ -102,13 +110,14 @@ class Step:
         self._totals[3] = count
 
     def read(self) -> Totals:
-        """Totals since the last read; waits for the device."""
+        """Return the totals since the last read, after waiting for the device."""
         loss_sum, tokens, skipped, in_a_row, last = self._totals.tolist()
         self._totals[:3] = 0
         return Totals(loss_sum, int(tokens), int(skipped), int(in_a_row), last)
 
     def _update(self, words: Tensor, targets: Tensor) -> None:
-        train, (_, _, scale) = self.train, self.precision
+        train = self.train
+        scale = self.precision.loss_scale
         micro = train.micro_batch_size or train.batch_size
         self.model.train()
         self.optimizer.zero_grad()
@@ -126,7 +135,7 @@ class Step:
         self._apply(loss, states, targets.numel())
 
     def score(self, words: Tensor, targets: Tensor, state: list[State]) -> tuple[Tensor, Hidden]:
-        """The model's forward pass in the precision of training."""
+        """Run the model's forward pass in the precision of training."""
         with self._autocast(self.precision.backbone):
             hidden = self.model.backbone(words, state)
         with self._autocast(self.precision.head):
@@ -141,12 +150,12 @@ class Step:
 
     @torch.no_grad()
     def _apply(self, loss: Tensor, states: list[list[State]], tokens: int) -> None:
-        # Small kernels add up in a graph, so scalars are combined in as few as they need.
-        train, (_, _, scale) = self.train, self.precision
+        # Small kernels add up in a graph, so scalars are combined into as few operations as possible.
+        scale = self.precision.loss_scale
         norm = torch.nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
         finite = (norm + loss).abs() < math.inf  # false for NaN too
-        # Gradients come times `scale` and leave with a norm of at most `clip`: min(1, clip / (norm / scale)) / scale.
-        shrink = (train.clip / (norm + 1e-6 * scale)).clamp(max=1 / scale)
+        # The gradients are multiplied by `scale`. Remove it and clip: shrink = min(1, clip / (norm / scale)) / scale.
+        shrink = (self.train.clip / (norm + 1e-6 * scale)).clamp(max=1 / scale)
         self.optimizer.step(self._lr, shrink, finite)
 
         for carried, state in zip(self._carried, states, strict=True):

@@ -1,0 +1,56 @@
+"""`highrank export` and `highrank import`: carry a run to another machine."""
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from highrank.cli.console import print_written, say
+from highrank.cli.options import RunFolder, parse_bytes
+from highrank.cli.train import resume_command
+from highrank.errors import UserError
+
+
+def export(
+    run: RunFolder,
+    output: Annotated[
+        Path | None, typer.Option("--out", metavar="FOLDER", help="Folder for the export. Default: exports/RUN.")
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float16",
+    max_shard_size: Annotated[str, typer.Option(metavar="SIZE", help="Largest file, such as 15MB.")] = "15MB",
+    averages_only: Annotated[
+        bool, typer.Option("--averages-only", help="Only the best weights (averages, once averaging has started).")
+    ] = False,
+) -> None:
+    """Write a run as small files to carry elsewhere; 'highrank import' turns them into a run again."""
+    import torch
+
+    from highrank.runs.export import export_run
+    from highrank.runs.folder import Run
+
+    if dtype not in ("float32", "bfloat16", "float16"):
+        raise UserError(f'the dtype "{dtype}" is not supported: choose float32, bfloat16 or float16.')
+    output = output or Path("exports") / run.resolve().name
+    files = export_run(Run(run), output, getattr(torch, dtype), parse_bytes(max_shard_size), averages_only)
+    size = sum(file.stat().st_size for file in files)
+    print_written((output, f"{len(files)} files, {size / 1e6:.1f} MB"))
+    say(f"Turn it into a run anywhere with:\n  highrank import {shlex.quote(str(output))}")
+
+
+def import_(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder made by 'highrank export'.")],
+    output: Annotated[
+        Path | None, typer.Option("--out", metavar="FOLDER", help="The run folder to make. Default: runs/FOLDER.")
+    ] = None,
+) -> None:
+    """Make a run from an export. It can be resumed and evaluated."""
+    from highrank.runs.export import import_run
+    from highrank.runs.folder import Run
+
+    output = output or Path("runs") / folder.resolve().name
+    run = Run(output)
+    state = import_run(folder, run)
+    name = run.recipe().name
+    print_written((output, f"{name} at epoch {state.epoch}"))
+    say(f"Continue with:\n  {resume_command(name, output)}")

@@ -1,0 +1,114 @@
+"""Train a run: create or resume its folder, run the training loop, and save checkpoints and metrics."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from highrank.data.corpus import Corpus
+from highrank.errors import UserError
+from highrank.recipes.recipe import Recipe
+from highrank.runs import checkpoint as checkpoints
+from highrank.runs.checkpoint import Piece
+from highrank.runs.folder import Run
+from highrank.runs.metrics import MetricsWriter
+from highrank.runs.provenance import provenance
+from highrank.training.callbacks import Callbacks
+from highrank.training.loop import Loop, Outcome
+from highrank.training.stages import DivergedError, Training
+from highrank.training.state import Checkpoint
+from highrank.training.step import Precision
+
+
+def train(
+    recipe: Recipe,
+    corpus: Corpus,
+    run: Run,
+    device: torch.device,
+    *,
+    resume: bool = False,
+    finetune: bool = False,
+    data_dir: Path | None = None,
+    max_epochs: int | None = None,
+    time_budget: float | None = None,
+    checkpoint_every: float = 120.0,
+    graphs: bool = True,
+    callbacks: Callbacks | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Outcome:
+    """Train until the recipe's rules end the run or a pause does, and save a checkpoint to resume from.
+
+    Training pauses at epoch `max_epochs` of the run, `time_budget` seconds from now, or after the window in which
+    `should_stop` returns True. `finetune` first ends the current stage and starts the next finetuning stage.
+    """
+    if resume:
+        run.require_run()
+    else:
+        precision = Precision.name_of(recipe.train.precision, device)
+        recipe = replace(recipe, train=replace(recipe.train, precision=precision))
+    training = Training(recipe, corpus, device, graphs=graphs)
+    if not resume:
+        run.create(recipe, corpus, device, data_dir)
+    with run.locked():
+        saver = _restore(training, run) if resume else _Saver(run, [], MetricsWriter(run.folder, 0, 0))
+        state = training.state
+        first_step = state.step
+        piece = Piece(
+            epoch=state.epoch, seconds=state.seconds, time_budget=time_budget, outcome=None, **provenance(device)
+        )
+        saver.pieces.append(piece)
+        loop = Loop(
+            training,
+            save=saver.save,
+            write=saver.metrics.write,
+            callbacks=callbacks or Callbacks(),
+            should_stop=should_stop,
+            checkpoint_every=checkpoint_every,
+            time_budget=time_budget,
+        )
+        try:
+            if not run.has_checkpoint():
+                saver.save(training.checkpoint())
+            if finetune:
+                loop.start_finetuning()
+            outcome = loop.run(max_epochs)
+            saver.pieces.pop()
+            if state.step > first_step:  # a start that trained nothing is not recorded
+                saver.pieces.append(replace(piece, outcome=outcome))
+            saver.save(training.checkpoint())
+            return outcome
+        except DivergedError as error:
+            raise UserError(f"{error} The last checkpoint is in {run.folder}.") from None
+        finally:
+            saver.metrics.close()
+
+
+@dataclass
+class _Saver:
+    """Writes checkpoints, each with the pieces of the run and the length of metrics.jsonl at that moment."""
+
+    run: Run
+    pieces: list[Piece]
+    metrics: MetricsWriter
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        checkpoints.save(self.run.folder, checkpoint, self.pieces, self.metrics.size())
+
+
+def _restore(training: Training, run: Run) -> _Saver:
+    """Restore the last checkpoint of a run into `training`."""
+    if not run.has_checkpoint():
+        if any(run.folder.glob("model-*.safetensors")):
+            raise UserError(f"{run.folder} has lost its checkpoint.json: restore it, or start a new run.")
+        return _Saver(run, [], MetricsWriter(run.folder, 0, 0))  # killed before its first checkpoint
+    file = checkpoints.read(run.folder)
+    try:
+        training.restore(checkpoints.load(run.folder))
+    except UserError:
+        raise
+    except (KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise UserError(
+            f"the checkpoint in {run.folder} is damaged ({error}): restore it, or start a new run."
+        ) from None
+    return _Saver(run, list(file.pieces), MetricsWriter(run.folder, file.metrics_bytes, file.state.step))

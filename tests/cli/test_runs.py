@@ -1,0 +1,53 @@
+"""`highrank runs`: list the runs in a folder."""
+
+import json
+import shutil
+
+from helpers import fails, highrank
+from highrank.cli.console import out
+
+
+def rows(folder, cwd):
+    return json.loads(highrank("runs", folder, "--json", cwd=cwd).stdout)
+
+
+def test_runs_lists_recipe_epoch_and_perplexities(place, trained):
+    (row,) = rows(".", place)
+    summary = json.loads((trained / "summary.json").read_text())
+    assert (row["run"], row["recipe"], row["epoch"], row["state"]) == ("run", "ptb-mos", 1, "can resume")
+    assert (row["valid_ppl"], row["test_ppl"]) == (summary["valid_ppl"], summary["test_ppl"])
+    assert f"{summary['test_ppl']:.2f}" in highrank("runs", ".", cwd=place).stdout
+
+
+def test_exports_are_not_listed(place, trained):
+    highrank("export", "run", "--out", "export", cwd=place)
+    assert [row["run"] for row in rows(".", place)] == ["run"]
+
+
+def test_damaged_runs_are_listed_as_damaged(place, trained):
+    shutil.copytree(trained, place / "worse")
+    (place / "worse" / "run.json").write_text("{")
+    shutil.copytree(trained, place / "worst")
+    (place / "worst" / "summary.json").write_text('{"epochs": 1, "valid_ppl": "low", "test_ppl": null}')
+    states = {row["run"]: row["state"] for row in rows(".", place)}
+    assert states["run"] == "can resume"
+    assert states["worse"].startswith("damaged")
+    assert states["worst"].startswith("damaged")
+    highrank("runs", ".", cwd=place)
+
+
+def test_long_names_are_not_cut(place, trained, monkeypatch):
+    name = "a-run-with-a-name-that-is-long-enough-to-be-cut-in-eighty-columns"
+    trained.rename(place / name)
+    monkeypatch.setattr(out, "width", 80)
+    lines = [line.split("  ")[0].strip() for line in highrank("runs", ".", cwd=place).stdout.splitlines()]
+    assert name in "".join(lines)
+
+
+def test_a_folder_without_runs(place):
+    assert rows("toy", place) == []
+    assert "highrank train" in highrank("runs", "toy", cwd=place).stdout
+
+
+def test_a_missing_folder_is_an_error(place):
+    assert "nope" in fails("runs", "nope", cwd=place)
