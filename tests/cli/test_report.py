@@ -49,9 +49,3 @@ def test_without_options_every_table_is_printed(tmp_path):
 def test_a_missing_folder_or_document_is_named(place, option):
     (place / "results").mkdir()
     assert "nowhere" in fails("report", option, "nowhere", cwd=place)
-
-
-def test_a_document_that_is_not_text_is_named(place):
-    (place / "results").mkdir()
-    (place / "old.md").write_bytes("\xe9".encode("latin-1"))
-    assert "old.md" in fails("report", "--readme", "old.md", cwd=place)

@@ -68,7 +68,7 @@ def test_html_has_the_same_cells_as_the_table():
 
 @pytest.mark.parametrize("text", [HOSTILE, Code(HOSTILE)])
 def test_html_never_turns_text_into_markup(text):
-    table = Table([Column(HOSTILE)], [[Cell(text, link=f"runs/{HOSTILE}", tooltip='"><script>', style='"><script>')]])
+    table = Table([Column(HOSTILE)], [[Cell(text, link=f"runs/{HOSTILE}", style='"><script>')]])
     page = Reader(to_html(table))
     assert "script" not in page.tags
     assert page.rows == [[HOSTILE], [HOSTILE]]

@@ -28,11 +28,9 @@ class Report:
         return {section.name: section for section in sections}
 
     def missing(self) -> list[str]:
-        """Return what was not run: cells of our tables, and tables of the paper that we do not have."""
-        cells = [f"{table.title}: {'; '.join(names)}" for table in self.tables if (names := table.missing())]
+        """Return the tables of the paper that we do not have."""
         ours = {number for table in self.tables for number in table.paper_tables}
-        tables = [f"The paper's table {n}: {title}" for n, title in paper.TABLES.items() if n not in ours]
-        return cells + tables
+        return [f"Table {number}: {title}" for number, title in paper.TABLES.items() if number not in ours]
 
 
 def build_report(results: Path) -> Report:

@@ -106,7 +106,7 @@ def slowdown_table(results: Path) -> ResultTable:
     measured: dict[tuple[int, str], Result] = {}
     for row in _fastest_steps(results):
         if row.paper_column and "mos" in row.recipe and row.slowdown is not None:
-            origin = Origin(STEPS, row.commit, short_machine_name(row.machine), about=row.settings)
+            origin = Origin(STEPS, row.commit, short_machine_name(row.machine), about=row.settings or None)
             measured[row.K, row.paper_column] = Result(None, (row.slowdown,), origin)
     rows = []
     for k, slowdowns in paper.SLOWDOWN.items():

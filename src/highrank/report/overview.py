@@ -23,7 +23,7 @@ def best_runs(runs: list[RecordedRun], link: str) -> Section:
         dynamic = score(best.run, "dynamic")
         cells = [Cell(_training(best)), Cell(_perplexity(best), strong=True)]
         cells.append(Cell(_perplexity(dynamic)) if dynamic else Cell(NOT_RUN, style="none"))
-        record = Cell("record", f"{link}/{best.run.path}", tooltip=best.origin().tooltip())
+        record = Cell("record", f"{link}/{best.run.path}")
         rows.append([Cell(Code(recipe.name)), *cells, *paper_cells, record])
     columns = [Column("recipe", "left"), Column("trained for", "left"), Column("valid / test")]
     columns += [Column("+ dynamic evaluation"), Column("the paper's"), Column("finetuned"), Column("record", "left")]

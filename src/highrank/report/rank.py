@@ -146,7 +146,7 @@ def _origin(analysis: RecordedAnalysis) -> Origin:
     if model.kld:
         about.append(f"divergence ± {model.kld.standard_error:.3f}")
     return Origin(
-        path=analysis.path,
+        record=analysis.path,
         commit=provenance["commit"],
         machine=short_machine_name(provenance["machine"]),
         epochs=model.epochs,

@@ -5,7 +5,7 @@ number, for `highrank report --json`; `ResultTable.section` returns the table as
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from highrank.report.table import Cell, Column, Table, Text, keep_together, pieces
@@ -17,32 +17,25 @@ NOT_RUN = keep_together("not run")
 class Origin:
     """The record that a number of ours comes from, and how it was produced."""
 
-    path: str  # relative to the results folder
+    record: str  # path relative to the results folder
     commit: str | None
     machine: str
     seed: int | None = None
     epochs: int | None = None
     seconds: float | None = None  # of training
-    about: str = ""  # settings that differ from the recipe, number of pieces, ...
+    about: str | None = None  # settings that differ from the recipe, number of pieces, ...
     adapted: dict[str, Any] | None = None  # the evaluation with a cache or with dynamic evaluation: where, how long
 
     def training(self) -> str:
         """Return the amount of training: 125 epochs, 9.1 min of one H200; in 2 pieces."""
         if self.seconds is None:
             return ""
-        minutes = self.seconds / 60
-        duration = f"{minutes:.1f} min" if minutes < 120 else f"{minutes / 60:.1f} h"
-        text = f"{keep_together(f'{self.epochs} epochs')}, {keep_together(duration)} of one {self.machine}"
-        return f"{text}; {self.about}" if self.about else text
+        epochs = keep_together(f"{self.epochs} epochs")
+        minutes = keep_together(f"{self.seconds / 60:.1f} min")
+        return f"{epochs}, {minutes} of one {self.machine}" + (f"; {self.about}" if self.about else "")
 
-    def tooltip(self) -> str:
-        """Return everything that a page shows when the mouse is over the number."""
-        parts = [self.training() or ", ".join(filter(None, (self.about, self.machine)))]
-        if self.seed is not None:
-            parts.append(f"seed {self.seed}")
-        if self.commit:
-            parts.append(f"commit {self.commit[:10]}")
-        return "; ".join(filter(None, parts))
+
+NO_ORIGIN = {field.name: None for field in fields(Origin)}
 
 
 @dataclass(frozen=True)
@@ -118,18 +111,6 @@ class ResultTable:
     remarks: str = ""  # heading of the last column, if the rows have remarks
     paper_tables: tuple[int, ...] = ()
 
-    def missing(self) -> list[str]:
-        """Return the names of the cells that could be measured and were not."""
-        names = []
-        for row in self.rows:
-            label = "".join(pieces(row.label))
-            if label.isdigit():
-                label = f"{self.label} = {label}"
-            for quantity, result in zip(self.quantities, row.results, strict=True):
-                if result.applies and result.ours is None:
-                    names.append(f"{label}: {quantity.name}" if len(self.quantities) > 1 else label)
-        return names
-
     def entries(self) -> list[dict[str, Any]]:
         """Return one entry per number: its table, row and column, the paper's value, ours, and our record."""
         return [
@@ -142,7 +123,7 @@ class ResultTable:
                 "source": result.source or None,
                 "ours": result.ours[i] if result.ours else None,
                 "error": result.error,
-                **_origin_entry(result.origin),
+                **(asdict(result.origin) if result.origin else NO_ORIGIN),
             }
             for row in self.rows
             for quantity, result in zip(self.quantities, row.results, strict=True)
@@ -182,17 +163,4 @@ def _our_cell(result: Result, quantity: Quantity, link: str) -> Cell:
     if result.error is not None:
         text += keep_together(f" ± {result.error:.{quantity.digits}f}")
     style = "good" if result.is_as_good(quantity) else ""
-    return Cell(text, f"{link}/{result.origin.path}", strong=True, style=style, tooltip=result.origin.tooltip())
-
-
-def _origin_entry(origin: Origin | None) -> dict[str, Any]:
-    return {
-        "record": origin and origin.path,
-        "seed": origin and origin.seed,
-        "commit": origin and origin.commit,
-        "epochs": origin and origin.epochs,
-        "seconds": origin and origin.seconds,
-        "machine": origin and origin.machine,
-        "about": (origin and origin.about) or None,
-        "adapted": origin and origin.adapted,
-    }
+    return Cell(text, f"{link}/{result.origin.record}", strong=True, style=style)

@@ -49,13 +49,13 @@ class Score:
                 "settings": to_json(self.adaptation.settings),
             }
         return Origin(
-            path=self.run.path,
+            record=self.run.path,
             commit=self.run.commit(self.epochs),
             machine=self.run.machine(self.epochs),
             seed=self.run.record.seed,
             epochs=self.epochs,
             seconds=self.seconds,
-            about=", ".join(about),
+            about=", ".join(about) or None,
             adapted=adapted,
         )
 

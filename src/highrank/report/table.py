@@ -31,7 +31,6 @@ class Cell:
     link: str = ""  # a path, not yet percent-encoded
     strong: bool = False
     style: str = ""  # CSS class of the cell, ignored in Markdown
-    tooltip: str = ""  # shown by a page when the mouse is over the link, ignored in Markdown
 
 
 @dataclass(frozen=True)

@@ -50,10 +50,7 @@ def write_report(report: Report, folder: Path) -> list[Path]:
 
 def update_document(document: Path, report: Report) -> bool:
     """Renew the tables between the markers of a Markdown document; return whether anything changed."""
-    try:
-        old = document.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise UserError(f"{document} is not UTF-8 text.") from None
+    old = document.read_text(encoding="utf-8")
     try:
         new = fill_markers(old, report.sections(_relative(report.results, document.parent)))
     except UserError as error:
@@ -126,6 +123,6 @@ def _markdown(report: Report, sections: list[Section], figures: dict[str, Captio
     if figures:
         parts.append("## Curves")
         parts += [f"![{figure.caption}](figures/{name}.png)" for name, figure in figures.items()]
-    parts += ["## Not run", "\n".join(f"- {item}" for item in report.missing())]
+    parts += ["## Tables of the paper that are not here", "\n".join(f"- {item}" for item in report.missing())]
     parts += [f"## {runs.title}", to_markdown(runs.table)]
     return "\n\n".join(parts) + "\n"
