@@ -1,4 +1,4 @@
-"""Makes results folders for the tests of the report: run records, analyses and benchmarks."""
+"""Makes results folders for the tests of the report: run records and analyses."""
 
 import copy
 import json
@@ -63,15 +63,11 @@ def analysis(split="test", rank=9970, recipe="ptb-mos", k=15, head="mos", tokens
     }  # fmt: skip
 
 
-def write_results(folder, runs=None, analyses=None, benchmarks=None):
-    """Write records by name (and CSV text by file name) into a results folder, and return it."""
+def write_results(folder, runs=None, analyses=None):
+    """Write records by name into a results folder, and return it."""
     for kind, records in (("runs", runs or {}), ("analysis", analyses or {})):
         for name, record in records.items():
             path = folder / kind / f"{name}.json"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(record))
-    for name, text in (benchmarks or {}).items():
-        path = folder / "benchmarks" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
     return folder

@@ -3,36 +3,47 @@
 from dataclasses import replace
 from pathlib import Path
 
+from highrank.bench.mos_nll import LossRow
+from highrank.bench.step import FAST, StepRow
+from highrank.bench.table import read_rows
 from highrank.report import paper
-from highrank.report.records import LossTiming, StepTiming, load_timings, short_machine_name
+from highrank.report.records import short_machine_name
 from highrank.report.results import NOT_RUN, Origin, Quantity, Result, ResultTable, Row, Section
 from highrank.report.table import Cell, Code, Column, Table, keep_together
 
-FASTEST = "mixed, graphs"
 PAPER_COLUMNS = ("PTB/bs", "PTB/best-1", "WT2/bs", "WT2/best-1", "1B/bs")
-GPU_LOSS = "benchmarks/mos_nll_h200.csv"
-CPU_LOSS = "benchmarks/mos_nll_cpu.csv"
 STEPS = "benchmarks/step_h200.csv"
 
 
 def cost_sections(results: Path) -> list[Section]:
     """Return a table for each benchmark that was run: the loss on a GPU and on a CPU, and training steps."""
-    gpu = [row for row in load_timings(results / GPU_LOSS, LossTiming) if row.status == "ok"]
-    cpu = load_timings(results / CPU_LOSS, LossTiming)
-    steps = [row for row in _fastest_steps(results) if not row.recipe.endswith("-best")]
+    gpu = _loss_rows(results / "benchmarks" / "mos_nll_h200.csv")
+    cpu = _loss_rows(results / "benchmarks" / "mos_nll_cpu.csv")
+    steps = [row for row in _step_rows(results) if not row.recipe.endswith("-best")]
     sections = [_gpu_loss(gpu)] if gpu else []
     sections += [_cpu_loss(cpu)] if cpu else []
     sections += [_steps(steps)] if steps else []
     return sections
 
 
-def _gpu_loss(rows: list[LossTiming]) -> Section:
+def _loss_rows(path: Path) -> list[LossRow]:
+    return [row for row in read_rows(path, LossRow) if row.status == "ok"] if path.exists() else []
+
+
+def _step_rows(results: Path) -> list[StepRow]:
+    """Return the training steps in mixed precision with CUDA graphs."""
+    path = results / STEPS
+    rows = read_rows(path, StepRow) if path.exists() else []
+    return [row for row in rows if row.how == FAST and row.status == "ok"]
+
+
+def _gpu_loss(rows: list[LossRow]) -> Section:
     shapes = {row.size: f"{row.size.upper()}: N={row.N} K={row.K} D={row.D} V={row.V}" for row in rows}
-    timings = {(row.implementation, row.size): row for row in rows}
+    by_place = {(row.implementation, row.size): row for row in rows}
     implementations = dict.fromkeys(row.implementation for row in rows)
     table = Table(
         [Column("implementation", "left"), *(Column(size.upper()) for size in shapes)],
-        [[Cell(name), *(_gpu_cell(timings.get((name, size))) for size in shapes)] for name in implementations],
+        [[Cell(name), *(_gpu_cell(by_place.get((name, size))) for size in shapes)] for name in implementations],
     )
     caption = (
         f"Forward and backward pass of the loss on one {rows[0].machine} in {rows[0].dtype}: time when kernels are "
@@ -42,7 +53,7 @@ def _gpu_loss(rows: list[LossTiming]) -> Section:
     return Section("cost", "The loss on a GPU", table, caption=caption)
 
 
-def _gpu_cell(row: LossTiming | None) -> Cell:
+def _gpu_cell(row: LossRow | None) -> Cell:
     if row is None:
         return Cell(NOT_RUN, style="none")
     graph = "" if row.graph_ms is None else f" / {row.graph_ms:.2f}"
@@ -50,61 +61,53 @@ def _gpu_cell(row: LossTiming | None) -> Cell:
     return Cell(keep_together(f"{row.median_ms:.2f}{graph} ms") + memory)
 
 
-def _cpu_loss(rows: list[LossTiming]) -> Section:
+def _cpu_loss(rows: list[LossRow]) -> Section:
     first = rows[0]
-    rows = [row for row in rows if row.size == first.size]
-    ours = next((row.median_ms for row in rows if row.implementation == "highrank, chunked"), None)
-    cells = []
-    for row in rows:
-        ratio = f"{row.median_ms / ours:.2f}" if ours else "-"
-        memory = "-" if row.extra_mib is None else f"{row.extra_mib:,.0f}"
-        cells.append([Cell(row.implementation), Cell(f"{row.median_ms:,.0f}"), Cell(ratio), Cell(memory)])
+    table = Table(
+        [Column("implementation", "left"), Column("ms"), Column("times ours"), Column("extra memory, MiB")],
+        [
+            [Cell(row.implementation), _number(row.median_ms, 0), _number(row.times_ours), _number(row.extra_mib, 0)]
+            for row in rows
+            if row.size == first.size
+        ],
+    )
     caption = (
         f"Forward and backward pass of the loss of a mixture of {first.K} softmaxes at Penn Treebank's size "
         f"(N={first.N}, D={first.D}, V={first.V:,}, {first.dtype}) on a CPU ({first.machine})."
     )
-    columns = [Column("implementation", "left"), Column("ms"), Column("times ours"), Column("extra memory, MiB")]
-    return Section("cost-cpu", "The loss on a CPU", Table(columns, cells), caption=caption)
+    return Section("cost-cpu", "The loss on a CPU", table, caption=caption)
 
 
-def _steps(rows: list[StepTiming]) -> Section:
+def _steps(rows: list[StepRow]) -> Section:
     corpora = list(dict.fromkeys(_corpus(row) for row in rows))
-    cells = []
+    table_rows = []
     for row in sorted(rows, key=lambda row: corpora.index(_corpus(row))):
-        slowdown = "-" if row.slowdown is None else f"{row.slowdown:.2f}x"
         in_paper = paper.SLOWDOWN.get(row.K, {}).get(row.paper_column) if "mos" in row.recipe else None
-        cells.append(
-            [
-                Cell(Code(row.recipe)),
-                Cell(keep_together(f"{row.batch} x {row.bptt}")),
-                Cell(f"{row.median_ms:.2f}"),
-                Cell(f"{row.tokens_per_second:,.0f}"),
-                Cell(slowdown),
-                Cell("-" if in_paper is None else f"{in_paper:g}x"),
-            ]
-        )
+        numbers = [_number(row.median_ms), _number(row.tokens_per_second, 0), _number(row.slowdown, unit="x")]
+        batch = Cell(keep_together(f"{row.batch} x {row.bptt}"))
+        table_rows.append([Cell(Code(row.recipe)), batch, *numbers, _number(in_paper, 1, "x")])
     names = ("batch x words", "ms per step", "words per second", "over the softmax", "in the paper")
     caption = (
         f"A whole training step on one {rows[0].machine} in mixed precision with CUDA graphs, each mixture beside the "
         "softmax baseline at the same batch size. Sizes are those that the paper compares: a ptb-mos step is the "
         "faster one because its layers have 960 units, the softmax's 1,150."
     )
-    table = Table([Column("recipe", "left"), *map(Column, names)], cells)
+    table = Table([Column("recipe", "left"), *map(Column, names)], table_rows)
     return Section("steps", "Training steps", table, caption=caption)
 
 
-def _corpus(row: StepTiming) -> str:
+def _corpus(row: StepRow) -> str:
     return row.recipe.split("-")[0]
 
 
-def _fastest_steps(results: Path) -> list[StepTiming]:
-    return [row for row in load_timings(results / STEPS, StepTiming) if row.how == FASTEST]
+def _number(value: float | None, digits: int = 2, unit: str = "") -> Cell:
+    return Cell("-" if value is None else f"{value:,.{digits}f}{unit}")
 
 
 def slowdown_table(results: Path) -> ResultTable:
     """Build table 13: training time over the softmax's, on one GPU."""
     measured: dict[tuple[int, str], Result] = {}
-    for row in _fastest_steps(results):
+    for row in _step_rows(results):
         if row.paper_column and "mos" in row.recipe and row.slowdown is not None:
             origin = Origin(STEPS, row.commit, short_machine_name(row.machine), about=row.settings or None)
             measured[row.K, row.paper_column] = Result(None, (row.slowdown,), origin)

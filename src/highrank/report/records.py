@@ -1,20 +1,15 @@
-"""Reads results/: run records, analyses and the CSV files of benchmarks. Missing folders and files give empty lists."""
+"""Reads the run records and analyses of a results folder. A missing folder gives an empty list."""
 
-import csv
 import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any
 
 from highrank.analysis.record import AnalysisRecord, ModelAnalysis
-from highrank.errors import UserError
 from highrank.recipes import RECIPES
 from highrank.runs.analysis import read_analysis
 from highrank.runs.record import Piece, RunRecord, read_record
-from highrank.schema import from_json
-
-Timing = TypeVar("Timing", "LossTiming", "StepTiming")
 
 
 def short_machine_name(name: str | None) -> str:
@@ -111,71 +106,3 @@ def load_analyses(results: Path) -> list[RecordedAnalysis]:
         file = path.relative_to(folder).as_posix()
         analyses += [RecordedAnalysis(file, record, model) for model in record.models if model.recipe]
     return analyses
-
-
-@dataclass(frozen=True)
-class LossTiming:
-    """The columns of a row of mos_nll_*.csv that the report shows."""
-
-    size: str
-    N: int
-    K: int
-    D: int
-    V: int
-    dtype: str
-    implementation: str
-    status: str
-    median_ms: float
-    graph_ms: float | None
-    extra_mib: float | None
-    machine: str
-
-
-@dataclass(frozen=True)
-class StepTiming:
-    """The columns of a row of step_*.csv that the report shows."""
-
-    recipe: str
-    settings: str
-    how: str
-    batch: int
-    bptt: int
-    K: int
-    median_ms: float
-    tokens_per_second: float
-    slowdown: float | None
-    paper_column: str
-    commit: str
-    machine: str
-
-
-def load_timings(path: Path, cls: type[Timing]) -> list[Timing]:
-    """Read the rows of a benchmark's CSV that hold a time; configurations that failed have none."""
-    if not path.exists():
-        return []
-    timings = []
-    with open(path, newline="", encoding="utf-8") as file:
-        for number, row in enumerate(csv.DictReader(file), start=2):
-            if row.get("median_ms") == "":
-                continue
-            try:
-                timings.append(from_json(cls, _parse_numbers(cls, row)))
-            except ValueError as error:
-                raise UserError(f"{path}, line {number}: {error}. Repeat the benchmark.") from None
-    return timings
-
-
-def _parse_numbers(cls: type, row: dict[str, str]) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for name, hint in get_type_hints(cls).items():
-        text = row.get(name)
-        if text is None or hint is str:
-            values |= {} if text is None else {name: text}
-        elif text == "" and hint == float | None:
-            values[name] = None
-        else:
-            try:
-                values[name] = int(text) if hint is int else float(text)
-            except ValueError:
-                raise ValueError(f'"{name}" must be a number, not "{text}"') from None
-    return values
