@@ -139,13 +139,13 @@ def test_the_operator_of_no_tokens_and_of_one_word(impl):
 
 
 @both
-def test_a_second_derivative_is_refused_rather_than_wrong(impl):
+def test_a_second_derivative_raises_instead_of_being_wrong(impl):
     inputs, targets = op_inputs()
     for loss in (
         mos_nll(*inputs, targets, impl=impl).sum(),
         custom_op.mos_nll(*inputs, targets, impl, torch.float32, None).sum(),
     ):
-        with pytest.raises(RuntimeError, match="no second derivative: choose impl='reference'"):
+        with pytest.raises(RuntimeError, match="reference"):
             torch.autograd.grad(loss, inputs[0], create_graph=True)
     (dh,) = torch.autograd.grad(mos_nll(*inputs, targets, impl="reference").sum(), inputs[0], create_graph=True)
     assert torch.autograd.grad(dh.pow(2).sum(), inputs[0])[0].any()

@@ -1,4 +1,4 @@
-"""The fast arithmetic under heads and models. Ops know tensors only: no files, no devices chosen, no progress bars."""
+"""Fast tensor arithmetic for heads and models, one folder per op, each with its definition in plain torch."""
 
 import contextlib
 import functools
@@ -16,7 +16,7 @@ HALF = (torch.float16, torch.bfloat16)
 
 @cache
 def has_kernels(device: torch.device) -> bool:
-    """Whether Triton kernels run there: an NVIDIA GPU since Ampere, or a CPU under TRITON_INTERPRET=1."""
+    """Return whether Triton kernels run on `device`: an NVIDIA GPU since Ampere, or a CPU under TRITON_INTERPRET=1."""
     if importlib.util.find_spec("triton") is None:
         return False
     if device.type == "cuda":
@@ -25,39 +25,39 @@ def has_kernels(device: torch.device) -> bool:
 
 
 def autocast_dtype(x: Tensor) -> torch.dtype:
-    """What an op computes in: the autocast dtype where autocast is on, else x's."""
+    """Return the dtype in which an op computes: the autocast dtype where autocast is on, else x's."""
     device = x.device.type
     return torch.get_autocast_dtype(device) if is_autocast(device) else x.dtype
 
 
 def is_autocast(device: str) -> bool:
-    # The meta device has no autocast and answers with an error. torch.amp.is_autocast_available would know, but torch
-    # 2.11's compiler does not know it.
+    """Return whether autocast is on for a type of device."""
+    # torch raises an error for the meta device. torch.amp.is_autocast_available would avoid it, but the compiler of
+    # torch 2.11 does not support that function.
     return device != "meta" and torch.is_autocast_enabled(device)
 
 
 def without_autocast(device: str) -> contextlib.AbstractContextManager[None]:
+    """Turn autocast off for a block."""
     return torch.autocast(device, enabled=False) if is_autocast(device) else contextlib.nullcontext()
 
 
 def is_capturing(x: Tensor) -> bool:
-    """Whether a CUDA graph is being captured: then the host must not look at numbers."""
+    """Return whether a CUDA graph is being captured, during which the host must not read values."""
     return x.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 def only_once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """For a backward pass whose result is no function of its inputs to autograd, nor of autocast around it.
+    """Decorate the `backward` of an autograd function that autograd cannot differentiate, and run it without autocast.
 
-    torch's `once_differentiable` refuses only where the upstream gradient is differentiated, and else takes what
-    depends on the inputs for constants: second derivatives that are silently wrong.
+    torch's `once_differentiable` raises only if the upstream gradient itself requires a gradient. Otherwise it treats
+    the results as constants, although they depend on the inputs, and second derivatives are silently wrong.
     """
 
     @functools.wraps(backward)
     def checked(ctx: Any, upstream: Tensor) -> Any:
         if torch.is_grad_enabled():  # create_graph=True
-            raise RuntimeError(
-                "this loss has no second derivative: choose impl='reference', which has, for create_graph"
-            )
+            raise RuntimeError("this loss has no second derivative: use impl='reference' for create_graph=True")
         with without_autocast(upstream.device.type):
             return backward(ctx, upstream)
 

@@ -1,6 +1,6 @@
-"""The three dropouts of AWD-LSTM (Merity et al. 2017), as functions of tensors.
+"""The three kinds of dropout in AWD-LSTM (Merity et al. 2017), as functions of tensors.
 
-Shapes: T time steps, B batch columns, H features. Each is the identity at p = 0; callers skip them in evaluation.
+Shapes: T time steps, B batch columns, H features. Each is the identity at p = 0; callers pass 0 in evaluation.
 """
 
 import torch.nn.functional as F
@@ -10,7 +10,7 @@ from torch import Tensor
 def variational_dropout(x: Tensor, p: float, time_dim: int = 0) -> Tensor:
     """Drop the same features at every time step: one mask of shape (1, B, H) for x of shape (T, B, H).
 
-    A tensor of fewer than three dimensions has no time to share the mask over, so every row gets its own.
+    A tensor of fewer than three dimensions has no time dimension, so every row gets its own mask.
     """
     if p == 0:
         return x
@@ -22,9 +22,9 @@ def variational_dropout(x: Tensor, p: float, time_dim: int = 0) -> Tensor:
 
 
 def embedding_dropout(words: Tensor, weight: Tensor, p: float) -> Tensor:
-    """Embed `words`, dropping whole words: a word dropped at one place is dropped everywhere in this batch.
+    """Embed `words` and drop whole words: a dropped word is zero at all its places in the batch.
 
-    (T, B) ids, (V, D) -> (T, B, D). Equal to masking rows of `weight`, without touching all V of them.
+    (T, B) ids, (V, D) -> (T, B, D). Equal to masking rows of `weight`, without copying all V of them.
     """
     embedded = F.embedding(words, weight)
     if p == 0:
@@ -34,5 +34,5 @@ def embedding_dropout(words: Tensor, weight: Tensor, p: float) -> Tensor:
 
 
 def weight_dropout(weight: Tensor, p: float) -> Tensor:
-    """DropConnect on a weight matrix: a fresh mask at every call, so at every forward pass."""
+    """Apply DropConnect to a weight matrix, with a new mask at every call."""
     return weight if p == 0 else F.dropout(weight, p, training=True)

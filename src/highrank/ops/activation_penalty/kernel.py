@@ -1,7 +1,7 @@
-"""`activation_penalty` in Triton: one kernel and a small sum forward, one kernel backward, instead of forty.
+"""`activation_penalty` in Triton: one kernel and a small sum forward, one kernel backward; plain torch needs forty.
 
     d/dg   = 2 alpha / |g| g
-    d/draw = 2 beta / |diff| ((raw_t - raw_(t-1)) - (raw_(t+1) - raw_t)),  a difference beyond either end being zero
+    d/draw = 2 beta / |diff| ((raw_t - raw_(t-1)) - (raw_(t+1) - raw_t)),  with zero for differences beyond either end
 
 Shapes: g and raw (T, B, H), any strides; rows are the T B pairs of time and batch column.
 """
@@ -23,7 +23,7 @@ except ImportError:
 
 
 def activation_penalty(g: Tensor, raw: Tensor, alpha: float, beta: float) -> Tensor:
-    """(T, B, H) twice, T > 1 -> 0-dim float32."""
+    """(T, B, H), (T, B, H) with T > 1 -> 0-dim float32."""
     with torch.cuda.device_of(g):
         return _ActivationPenalty.apply(g, raw, alpha / g.numel(), beta / raw[1:].numel())
 
@@ -34,9 +34,7 @@ class _ActivationPenalty(torch.autograd.Function):
         ctx.save_for_backward(g, raw)
         ctx.alpha, ctx.beta = alpha, beta
         length, batch, hidden = g.shape
-        partial = g.new_empty(
-            length * batch, dtype=torch.float32
-        )  # summed afterwards: no atomics, the same bits always
+        partial = g.new_empty(length * batch, dtype=torch.float32)  # atomics would not be deterministic
         _forward[(length * batch,)](
             g, raw, partial, alpha, beta, batch, hidden, *g.stride(), *raw.stride(), triton.next_power_of_2(hidden)
         )
@@ -45,7 +43,7 @@ class _ActivationPenalty(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         g, raw = ctx.saved_tensors
-        if torch.is_grad_enabled():  # create_graph=True: in operations that autograd can follow
+        if torch.is_grad_enabled():  # create_graph=True needs operations that autograd can differentiate
             return *_gradients(g, raw, upstream, 2 * ctx.alpha, 2 * ctx.beta), None, None
         length, batch, hidden = g.shape
         dg, draw = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (g, raw))
@@ -57,7 +55,7 @@ class _ActivationPenalty(torch.autograd.Function):
 
 
 def _gradients(g: Tensor, raw: Tensor, upstream: Tensor, alpha: float, beta: float) -> tuple[Tensor, Tensor]:
-    """What `_backward` computes, in plain torch."""
+    """Compute what `_backward` computes, in plain torch."""
     step = F.pad(raw.float().diff(dim=0), (0, 0, 0, 0, 1, 1))  # (T + 1, B, H), zero beyond either end
     change = step[:-1] - step[1:]
     return (upstream * alpha * g.float()).to(g.dtype), (upstream * beta * change).to(raw.dtype)
@@ -96,6 +94,7 @@ def _backward_kernel(
     tl.store(draw + row * H + h, (scale * beta * change).to(draw.dtype.element_ty), mask=inside)
 
 
-# alpha and beta depend on the length of a window, as T does: neither must compile a kernel again.
+# alpha, beta and T depend on the length of a window. Floats are never specialised on; T must not be either, or a new
+# length would compile the kernel again.
 _forward: Any = None if triton is None else triton.jit(_forward_kernel)
 _backward: Any = None if triton is None else triton.jit(_backward_kernel, do_not_specialize=["T"])

@@ -1,9 +1,9 @@
-"""The update of averaged SGD with weight decay, in place, from 0-dim tensors on the device.
+"""The update of averaged SGD with weight decay, in place. Its scalars are 0-dim tensors on the device.
 
     theta <- keep theta - rate grad          average <- average + share (theta - average)
 
-for one list of averages, or for two (`short`) whose shares differ;
-where `apply` is false, nothing changes, even if the gradient holds NaN. `grad` may be overwritten.
+There may be a second list of averages (`short`) with a share of its own. If `apply` is false, nothing changes, even if
+a gradient holds NaN. Gradients may be overwritten.
 """
 
 from collections.abc import Sequence
@@ -22,13 +22,13 @@ def averaged_sgd_(
     rate: Tensor,
     share: Tensor,
     apply: Tensor,  # bool
-    short: Sequence[Tensor] | None = None,  # second averages, beside the first
+    short: Sequence[Tensor] | None = None,  # second averages
     short_share: Tensor | None = None,
 ) -> None:
-    """Update every parameter, and its averages where there are any."""
-    whole = all(p.dtype == torch.float32 and p.is_contiguous() for p in parameters)
-    if parameters[0].is_cuda and whole and has_kernels(parameters[0].device):
-        from highrank.ops.averaged_sgd import kernel  # Triton takes a while to import, and may not be there
+    """Update every parameter, and its averages if given."""
+    supported = all(p.dtype == torch.float32 and p.is_contiguous() for p in parameters)
+    if parameters[0].is_cuda and supported and has_kernels(parameters[0].device):
+        from highrank.ops.averaged_sgd import kernel  # lazily: importing Triton is slow, and it may be missing
 
         kernel.averaged_sgd_(parameters, grads, averages, keep, rate, share, apply, short, short_share)
         return
@@ -46,9 +46,9 @@ def reference_(
     short: Sequence[Tensor] | None = None,
     short_share: Tensor | None = None,
 ) -> None:
-    """The definition, in plain torch."""
+    """Compute the definition in plain torch."""
     for i, (p, grad) in enumerate(zip(parameters, grads, strict=True)):
-        change = grad.mul_(rate.to(p.dtype)).masked_fill_(~apply, 0.0)  # NaN times zero would still be NaN
+        change = grad.mul_(rate.to(p.dtype)).masked_fill_(~apply, 0.0)  # NaN * 0 is NaN, so fill instead
         p.mul_(torch.where(apply, keep, 1.0).to(p.dtype)).sub_(change)
         if averages is not None:
             averages[i].add_((p - averages[i]) * torch.where(apply, share, 0.0).to(p.dtype))

@@ -1,6 +1,6 @@
 """`averaged_sgd_` in Triton: one pass over parameter, gradient and average instead of seven.
 
-For P parameters in float32 the least traffic is 5 P words with averages (three read, two written), 7 P with two lists.
+For P parameters the minimal traffic is 5 P float32 words with averages (three read, two written), 7 P with two lists.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -20,7 +20,7 @@ except ImportError:
     triton = None
 
 BLOCK = 2048
-TENSORS = 64  # a launch: the size of a kernel's arguments is limited
+TENSORS = 64  # per launch: the size of a kernel's arguments is limited
 
 
 def averaged_sgd_(
@@ -34,9 +34,9 @@ def averaged_sgd_(
     short: Sequence[Tensor] | None = None,
     short_share: Tensor | None = None,
 ) -> None:
-    # The gradient of a sum over a view may come expanded or transposed; the kernel reads it as it lies.
+    # Gradients may be expanded or transposed views; the kernel reads contiguous memory.
     grads = [grad.to(torch.float32).contiguous() for grad in grads]
-    # What is not there is neither read nor written: the parameters stand in for it.
+    # Missing lists are neither read nor written; the parameters are placeholders for them.
     tails = [parameters if x is None else x for x in (averages, short)]
     short_share = share if short_share is None else short_share
     for first in range(0, len(parameters), TENSORS):
@@ -54,7 +54,7 @@ def _averaged_sgd_kernel(
     parameters, grads, averages, short, starts, sizes, keep, rate, share, short_share, apply,
     AVERAGE: tl.constexpr, SHORT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A program owns a block of one of the tensors: one launch for all, since most of a model's tensors are small."""
+    """Update a block of one tensor per program. One launch serves all tensors, since most of them are small."""
     block = tl.program_id(0)
     for t in tl.static_range(len(parameters)):
         if (block >= starts[t]) & (block < starts[t + 1]):

@@ -1,11 +1,11 @@
-"""The LSTM's weights in Triton: cast, padded and W_hh masked into one buffer in one pass, and their gradients back.
+"""The LSTM's weights in Triton: cast, pad and mask them into one buffer in one pass, and take their gradients back.
 
     pack       (4H, I), (4H, H), (4H,), (4H,) -> one buffer: (4H', I'), (4H', H'), (4H',), (4H',)
     unpack     their gradients -> (4H, I), (4H, H), (4H,), (4H,)
 
-The mask of W_hh keeps an element where a Philox number of the seed and its place is at least p; backward computes it
-again, so it is never stored. The least traffic of a pack is a read in float32 and a write in half precision, 6 bytes a
-weight.
+The mask of W_hh keeps an element if a Philox random number, a function of the seed and the element's index, is at least
+p. The backward pass computes the mask again, so it is never stored. The minimal traffic of a pack is a float32 read and
+a half-precision write, 6 bytes per weight.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -23,14 +23,14 @@ try:
 except ImportError:
     triton = None
 
-WARPS = 2  # measured on an H200 for the paper's layers: within 15 to 40 % of the traffic's floor; 4 take 15 % longer
+WARPS = 2  # on an H200 the paper's layers take 15 to 40 % more time than the minimal traffic; 4 warps: 15 % slower
 
 
 def pack_weights(
     w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor,
     inputs: int, hidden: int, dtype: torch.dtype, seed: Tensor | None, p: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Views (4H', I'), (4H', H'), (4H',), (4H',) of one buffer; a share `p` of W_hh dropped where there is a `seed`."""
+    """Return views (4H', I'), (4H', H'), (4H',), (4H',) of one buffer; with a `seed`, drop a share `p` of W_hh."""
     rows = 4 * hidden
     flat = torch.empty(rows * (inputs + hidden + 2), dtype=dtype, device=w_hh.device)
     sizes = (rows * inputs, rows * hidden, rows, rows)
@@ -49,7 +49,7 @@ def unpack_gradients(
     g_ih: Tensor, g_hh: Tensor, gb_ih: Tensor, gb_hh: Tensor,
     shape_ih: torch.Size, shape_hh: torch.Size, dtype: torch.dtype, seed: Tensor | None, p: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """The gradients of `pack_weights`' inputs from those of its outputs."""
+    """Return the gradients of `pack_weights`' inputs, given those of its outputs."""
     rows, hidden = shape_hh
     grads = [torch.empty(s, dtype=dtype, device=g_hh.device) for s in (shape_ih, shape_hh, (rows,), (rows,))]
     with torch.cuda.device_of(g_hh):
@@ -62,12 +62,12 @@ def unpack_gradients(
 
 
 def _scale(seed: Tensor | None, p: float) -> float:
-    """What is kept is scaled up, so that its mean stays; at p = 1 nothing is kept."""
+    """Return the factor of kept weights, which preserves their mean; at p = 1 none is kept."""
     return 1.0 if seed is None or p == 1 else 1 / (1 - p)
 
 
 def _quarter(hidden: int, wide: int) -> int:
-    """A quarter of a row of W_hh; packing and unpacking must agree on it, or their masks would differ."""
+    """Return the length of a quarter row of W_hh, the same for packing and unpacking, so that their masks agree."""
     return max(1, triton.next_power_of_2(max(hidden, wide)) // 4)
 
 
@@ -77,9 +77,9 @@ def _jit(function: Callable[..., Any]) -> Any:
 
 @_jit
 def _copy_masked(source, out, width, out_width, seed, row, scale, p, QUARTER: tl.constexpr):
-    """A row of W_hh or of its gradient: `width` of `out_width` elements, masked where there is a seed.
+    """Copy a row of W_hh or of its gradient, `width` of `out_width` elements, masked if there is a seed.
 
-    Philox makes four numbers at a time, one for each quarter of the row.
+    Philox draws four numbers at a time, one for each quarter of the row.
     """
     j = tl.arange(0, QUARTER)
     if seed is not None:
@@ -104,7 +104,7 @@ def _pack_kernel(
     w_ih, w_hh, b_ih, b_hh, out_ih, out_hh, out_b_ih, out_b_hh, seed, scale, p, INPUTS, HIDDEN, I_WIDE, H_WIDE,
     BLOCK_I: tl.constexpr, QUARTER: tl.constexpr,
 ):  # fmt: skip
-    """A program writes one row of the padded gates: each of the four blocks of rows grows from H to H'."""
+    """Write one row of the padded gates per program; each of the four blocks of rows grows from H to H'."""
     row = tl.program_id(0).to(tl.int64)
     unit = row % H_WIDE
     source = row // H_WIDE * HIDDEN + unit
@@ -123,7 +123,7 @@ def _unpack_kernel(
     g_ih, g_hh, gb_ih, gb_hh, out_ih, out_hh, out_b_ih, out_b_hh, seed, scale, p, INPUTS, HIDDEN, I_WIDE, H_WIDE,
     BLOCK_I: tl.constexpr, QUARTER: tl.constexpr,
 ):  # fmt: skip
-    """A program writes one row of the gates' gradients."""
+    """Write one row of the gates' gradients per program."""
     row = tl.program_id(0).to(tl.int64)
     source = row // HIDDEN * H_WIDE + row % HIDDEN
     i = tl.arange(0, BLOCK_I)

@@ -1,16 +1,15 @@
-"""`mos_nll` in slabs of tokens: three matrix products for forward and backward, and never more than a slab of logits.
+"""`mos_nll` in slabs of tokens: three matrix products for forward and backward, and one slab of logits in memory.
 
-The forward pass visits a slab of tokens at a time, all K components together. While the slab's logits are at hand it
-already computes the gradients for an upstream gradient of one per token:
+The forward pass visits one slab of tokens at a time, all K components together. While it holds the slab's logits, it
+also computes the gradients, for an upstream gradient of one per token:
 
     dh_nk = r_nk (p_nk - onehot) W        dW = sum_nk r_nk (p_nk - onehot)^T h_nk        d log pi_nk = -r_nk
 
-with the responsibilities r_nk = pi_nk p_nk(y) / p(y). The upstream gradient u_n scales dh and d log pi row by row
-afterwards, whatever it is. dW and db mix the rows, so they are right as they stand only up to a common factor: that
-is the case of a mean or a sum, and costs nothing more. Any other u is put right in the backward pass by visiting
-again the tokens whose u_n differs from the most frequent value.
+with the responsibilities r_nk = pi_nk p_nk(y) / p(y). The backward pass multiplies row n of dh and d log pi by the
+upstream gradient u_n. dW and db are sums over rows: for a mean or a sum, u_n is the same for all n and scales them too.
+Otherwise the backward pass scales them by the most frequent u_n, and visits the tokens with another u_n again.
 
-The bias rides along as one more column of W against a column of ones in h, so its gradient falls out of dW.
+The bias is one more column of W, against a column of ones in h, so its gradient is a column of dW.
 """
 
 from collections.abc import Sequence
@@ -21,8 +20,8 @@ from torch import Tensor
 
 from highrank.ops import HALF, is_capturing, only_once_differentiable
 
-# How many bytes of logits may exist at once (or a quarter of W's, if that is more). On a CPU a slab that stays near the
-# cache is also the fastest; a GPU wants more rows a launch. Both were chosen with benchmarks/mos_nll.py.
+# The bytes of logits in a slab (or a quarter of W's bytes, if that is more). On a CPU, slabs near the size of the cache
+# are fastest; a GPU needs more rows per launch. Both were chosen with benchmarks/mos_nll.py.
 CPU_SLAB_BYTES = 24 * 2**20
 CUDA_SLAB_BYTES = 256 * 2**20
 
@@ -37,22 +36,24 @@ def mos_nll(
     compute_dtype: torch.dtype | None = None,
     slab_bytes: int | None = None,
 ) -> Tensor:
-    """(N, K, D), (N, K), (V, D), (V,) or None, (N,) -> (N,). Matrix products run in `compute_dtype`."""
+    """(N, K, D), (N, K), (V, D), (V,) or None, (N,) -> (N,), with matrix products in `compute_dtype`."""
     return _MosNLL.apply(h, log_pi, weight, bias, targets, Sizes.of(h, weight, compute_dtype, slab_bytes))
 
 
 class Sizes(NamedTuple):
+    """The dtypes of a computation, and the size of its slabs."""
+
     compute: torch.dtype  # of the matrix products' inputs
     accumulate: torch.dtype  # of logits, sums and the gradient of W
-    tokens: int  # a slab
+    tokens: int  # per slab
 
     @classmethod
     def of(cls, h: Tensor, weight: Tensor, compute: torch.dtype | None, slab_bytes: int | None) -> "Sizes":
         compute = compute or h.dtype
         if h.device.type == "cpu" and compute in HALF:
-            compute = torch.float32  # half-precision products are slow on most CPUs, and less exact
+            compute = torch.float32  # half-precision products are slow on most CPUs
         if slab_bytes is None:
-            # W is read once a slab: a slab that is small beside it spends its time on that.
+            # Every slab reads W once: slabs much smaller than W would spend their time on that.
             least = CUDA_SLAB_BYTES if h.device.type == "cuda" else CPU_SLAB_BYTES
             slab_bytes = max(least, weight.numel() * weight.itemsize // 4)
         accumulate = torch.promote_types(compute, torch.float32)
@@ -66,10 +67,10 @@ class _MosNLL(torch.autograd.Function):
         ctx: Any, h: Tensor, log_pi: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, sizes: Sizes
     ) -> Tensor:
         h_needs, _, w_needs, b_needs = ctx.needs_input_grad[:4]
-        # A CUDA graph cannot look at the upstream gradient: there, all of dW waits for the backward pass.
-        early = not is_capturing(h)
+        # A CUDA graph cannot read the upstream gradient, so there the backward pass computes all of dW.
+        dw_now = (w_needs or b_needs) and not is_capturing(h)
         inputs = h, log_pi, weight, bias, targets
-        nll, r, dh, dw = forward(*inputs, sizes, h_needs, (w_needs or b_needs) and early)
+        nll, r, dh, dw = forward(*inputs, sizes, h_needs, dw_now)
         ctx.save_for_backward(*inputs, r, dh, dw)
         ctx.sizes = sizes
         return nll
@@ -90,7 +91,7 @@ def forward(
     needs_dh: bool,
     needs_dw: bool,
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-    """nll (N,), r (N, K), and for an upstream gradient of one, where needed: dh (N, K, D), [dW, db] (V, D + bias)."""
+    """Return nll (N,), r (N, K) and, if needed, dh (N, K, D) and [dW, db] (V, D + bias) for upstream gradients of 1."""
     n, k, _ = h.shape
     w = with_bias_column(weight, bias, sizes)  # (V, D + bias columns)
     nll = torch.empty(n, dtype=sizes.accumulate, device=h.device)
@@ -112,12 +113,12 @@ def gradients(
     targets: Tensor,
     r: Tensor,
     dh: Tensor | None,
-    dw: Tensor | None,  # None: nothing of it was computed in `forward`
+    dw: Tensor | None,  # None: `forward` did not compute it
     *,
     sizes: Sizes,
     needs: Sequence[bool],
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
-    """Those of h, log pi, W and b that are needed, from what `forward` gave."""
+    """Return the gradients of h, log pi, W and b that are needed, given the results of `forward`."""
     upstream = upstream.to(r.dtype)
     if dh is not None:
         dh = (dh * upstream[:, None, None]).to(h.dtype)
@@ -127,13 +128,15 @@ def gradients(
     if dw is None or len(h) == 0:
         shape = with_bias_column(weight, bias, sizes).shape
         dw = torch.zeros(shape, dtype=sizes.accumulate, device=h.device)
-        which, share = torch.arange(len(h), device=h.device), upstream
+        missing = torch.arange(len(h), device=h.device)
+        share = upstream
     else:
         common = upstream.mode().values
-        which = (upstream != common).nonzero().squeeze(1)  # empty for a mean or a sum
-        dw, share = dw * common, upstream[which] - common
-    if len(which) > 0:
-        _add_weight_gradient(h, log_pi, weight, bias, targets, sizes, which, share, dw)
+        missing = (upstream != common).nonzero().squeeze(1)  # empty for a mean or a sum
+        dw = dw * common
+        share = upstream[missing] - common
+    if len(missing) > 0:
+        _add_weight_gradient(h, log_pi, weight, bias, targets, sizes, missing, share, dw)
     d = weight.shape[1]
     dweight = dw[:, :d].to(weight.dtype) if needs[2] else None
     dbias = dw[:, d].to(bias.dtype) if needs[3] and bias is not None else None
@@ -151,17 +154,18 @@ def _visit_slab(
     dh: Tensor | None,  # out, rows from `start`
     dw: Tensor | None,  # out, added to
     start: int,
-    upstream: Tensor | None,  # (tokens,), one each if None
+    upstream: Tensor | None,  # (tokens,); None: ones
 ) -> None:
+    """Compute loss and responsibilities of a slab of tokens, and add what it contributes to the gradients."""
     tokens, k, d = h.shape
     a = _with_ones(h.reshape(tokens * k, d).to(sizes.compute), w.shape[1])  # (tokens K, D + bias columns)
     y = targets.repeat_interleave(k)[:, None]  # (tokens K, 1)
 
-    z = _matmul(a, w.T, sizes)  # (tokens K, V): the slab, overwritten below by log p, by p and by p - onehot
-    torch.log_softmax(z, dim=1, out=z)  # in one pass, row by row
+    z = _matmul(a, w.T, sizes)  # (tokens K, V): the slab, overwritten below by log p, p and p - onehot
+    torch.log_softmax(z, dim=1, out=z)
     joint = log_pi.to(sizes.accumulate) + z.gather(1, y).view(tokens, k)  # log pi_k p_k(y)
     torch.logsumexp(joint, dim=1, out=nll)
-    # At least the lowest number: what no component may say has responsibilities 0, not NaN, and may be padding.
+    # Clamped: a word that no component allows (it may be padding) has log p = -inf, and -inf - -inf would be NaN.
     torch.exp(joint - nll[:, None].clamp(min=torch.finfo(nll.dtype).min), out=r)
     nll.neg_()
     if dh is None and dw is None:
@@ -191,11 +195,11 @@ def _add_weight_gradient(
     bias: Tensor | None,
     targets: Tensor,
     sizes: Sizes,
-    which: Tensor,  # tokens to visit again
+    which: Tensor,  # tokens to visit
     upstream: Tensor,
     dw: Tensor,
 ) -> None:
-    """dw += the weight gradient of the tokens `which`, each with its own upstream gradient."""
+    """Add the weight gradient of the tokens `which` to `dw`, each scaled by its upstream gradient."""
     w = with_bias_column(weight, bias, sizes)
     nll = torch.empty(sizes.tokens, dtype=sizes.accumulate, device=h.device)
     r = torch.empty(sizes.tokens, h.shape[1], dtype=sizes.accumulate, device=h.device)
@@ -205,10 +209,10 @@ def _add_weight_gradient(
 
 
 def with_bias_column(weight: Tensor, bias: Tensor | None, sizes: Sizes) -> Tensor:
-    """[W, b]: (V, D) -> (V, D + 1), or W itself without a bias.
+    """Return [W, b], (V, D) -> (V, D + 1), or W itself without a bias.
 
-    In half precision the bias takes two columns, its rounded value and the remainder, so that it stays as exact as
-    float32's 24 bits allow; zero columns then fill up to a multiple of 8, which the matrix units want.
+    In half precision the bias takes two columns, its rounded value and the remainder, which keeps it nearly as exact as
+    in float32. Zero columns then align the width to a multiple of 8 for the matrix units.
     """
     w = weight.to(sizes.compute)
     if bias is None:
@@ -216,19 +220,19 @@ def with_bias_column(weight: Tensor, bias: Tensor | None, sizes: Sizes) -> Tenso
     columns = [w, bias.to(sizes.compute)[:, None]]
     if sizes.compute != sizes.accumulate:
         remainder = bias.to(sizes.accumulate) - columns[1][:, 0].to(sizes.accumulate)
-        columns.append(remainder.nan_to_num(0.0).to(sizes.compute)[:, None])  # -inf - -inf: nothing remains
+        columns.append(remainder.nan_to_num(0.0).to(sizes.compute)[:, None])  # -inf - -inf is NaN
         columns.append(w.new_zeros(len(w), -(w.shape[1] + 2) % 8))
     return torch.cat(columns, dim=1)
 
 
 def _with_ones(a: Tensor, width: int) -> Tensor:
-    """Columns of ones up to `width`, against the bias columns of W (and its zero columns, where they do nothing)."""
+    """Append columns of ones up to `width`, one for each bias (or zero) column of W."""
     missing = width - a.shape[1]
     return a if missing == 0 else torch.cat([a, a.new_ones(len(a), missing)], dim=1)
 
 
 def _matmul(a: Tensor, b: Tensor, sizes: Sizes) -> Tensor:
-    """a @ b, read in the compute dtype and written in the accumulation dtype."""
+    """Return a @ b, with inputs in the compute dtype and the result in the accumulation dtype."""
     if sizes.compute == sizes.accumulate:
         return a @ b
     return torch.mm(a, b, out_dtype=sizes.accumulate)

@@ -1,9 +1,9 @@
-"""The definition of `mos_nll` in plain torch: what every other implementation is compared with.
+"""The definition of `mos_nll` in plain torch, with which every other implementation is compared.
 
     nll_n = -logsumexp_k( log pi_nk + log_softmax(h_nk W^T + b)[y_n] )
 
-It holds the (N, K, V) tensor of logits. The paper's code takes log(p + 1e-8) of the mixed probabilities; the sum of
-logarithms' exponentials here needs no such floor.
+It builds the (N, K, V) tensor of logits. The paper's code computes log(p + 1e-8) from the mixed probabilities;
+logsumexp needs no such floor.
 """
 
 import torch

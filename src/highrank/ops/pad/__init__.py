@@ -1,7 +1,7 @@
-"""Zeros at the end of a tensor's dimensions and a change of dtype, in one pass; and the way back.
+"""Zero-padding at the end of a tensor's dimensions together with a cast, and the inverse.
 
-Libraries have their fast paths at round sizes, and zeros leave sums and products as they are. In plain torch a padded
-cast is a fill and a copy, and in backward as many; on a GPU with Triton each is one kernel.
+Libraries are fastest at aligned sizes, and zeros do not change sums or products. In plain torch a padded cast is a fill
+and a copy, forward and backward; with Triton each is one kernel.
 """
 
 from typing import Any
@@ -13,19 +13,20 @@ from highrank.ops import HALF, has_kernels
 
 
 def pad(x: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """x in `dtype`, with zeros up to `shape`; differentiable."""
+    """Return x in `dtype`, zero-padded to `shape`; differentiable."""
     return _Pad.apply(x, shape, dtype)
 
 
 def cut(x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """A view of the first `shape` of x; differentiable, with zeros in the gradient beyond it."""
+    """Return the view of x's first `shape` elements; differentiable, with zero gradient for the rest."""
     return _Cut.apply(x, shape)
 
 
 class _Pad(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        ctx.shape, ctx.dtype = x.shape, x.dtype
+        ctx.shape = x.shape
+        ctx.dtype = x.dtype
         return padded(x, shape, dtype)
 
     @staticmethod
@@ -36,8 +37,9 @@ class _Pad(torch.autograd.Function):
 class _Cut(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, shape: tuple[int, ...]) -> Tensor:
-        ctx.shape, ctx.dtype = tuple(x.shape), x.dtype
-        return _inside(x, shape)
+        ctx.shape = tuple(x.shape)
+        ctx.dtype = x.dtype
+        return _first(x, shape)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -45,22 +47,22 @@ class _Cut(torch.autograd.Function):
 
 
 def padded(x: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """`pad` without a gradient."""
+    """Compute `pad` without a gradient."""
     if tuple(x.shape) == shape:
         return x.to(dtype)
     if x.is_cuda and dtype in HALF and x.dim() in (2, 3) and has_kernels(x.device):
-        from highrank.ops.pad import kernel  # Triton takes a while to import, and may not be there
+        from highrank.ops.pad import kernel  # lazily: importing Triton is slow, and it may be missing
 
         return kernel.padded(x, shape, dtype)
     return reference(x, shape, dtype)
 
 
 def reference(x: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """The definition, in plain torch."""
+    """Compute the definition in plain torch."""
     result = x.new_zeros(shape, dtype=dtype)
-    _inside(result, x.shape).copy_(x)
+    _first(result, x.shape).copy_(x)
     return result
 
 
-def _inside(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+def _first(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     return x[tuple(slice(n) for n in shape)]

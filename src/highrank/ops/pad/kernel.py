@@ -16,12 +16,12 @@ except ImportError:
 
 
 def padded(x: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """x, of two or three dimensions and any strides, in `dtype` with zeros up to `shape`."""
+    """Return x, of two or three dimensions and any strides, in `dtype` and zero-padded to `shape`."""
     return padded_(torch.empty(shape, dtype=dtype, device=x.device), x)
 
 
 def padded_(out: Tensor, x: Tensor) -> Tensor:
-    """Writes x and zeros to the contiguous `out`."""
+    """Write x and zeros to the contiguous `out`."""
     a, b, c = (1, *out.shape) if out.dim() == 2 else out.shape
     x = x[None] if x.dim() == 2 else x
     with torch.cuda.device_of(x):
@@ -30,7 +30,7 @@ def padded_(out: Tensor, x: Tensor) -> Tensor:
 
 
 def _pad_kernel(x, out, stride_a, stride_b, stride_c, A, B, C, B_WIDE, C_WIDE, BLOCK: tl.constexpr):
-    """A program writes one row of C' elements."""
+    """Write one row of C' elements per program."""
     row = tl.program_id(0).to(tl.int64)
     a, b = row // B_WIDE, row % B_WIDE
     c = tl.arange(0, BLOCK)
@@ -38,5 +38,5 @@ def _pad_kernel(x, out, stride_a, stride_b, stride_c, A, B, C, B_WIDE, C_WIDE, B
     tl.store(out + row * C_WIDE + c, value.to(out.dtype.element_ty), mask=c < C_WIDE)
 
 
-# The length of a window must not compile the kernel again.
+# A is often the length of a window: a new length must not compile the kernel again.
 _jitted: Any = None if triton is None else triton.jit(_pad_kernel, do_not_specialize=["A"])

@@ -1,4 +1,4 @@
-"""`mos_nll` in Triton: logits live in registers, tile by tile, and one bounded slab of their gradient in memory.
+"""`mos_nll` in Triton: tiles of logits stay in registers, and only one slab of their gradient is in memory.
 
     z = h W^T + b                   l_nk = logsumexp_v(z_nkv) - z_nky          nll_n = -logsumexp_k(log pi_nk - l_nk)
     dz_nkv = u_n r_nk (softmax(z_nk)_v - [v = y_n])          dh = dz W          [dW, db] = dz^T [h, 1]
@@ -6,29 +6,29 @@
 Shapes: N tokens, K components, M = N K rows of h, D embedding size, V vocabulary, C columns (words) of a slab, S parts
 of the vocabulary. u (N,) is the upstream gradient, r (N, K) the responsibilities.
 
-1. `_mos_nll_forward_kernel`: a program owns a block of rows and a part of the vocabulary, and leaves log2(e) times the
-   maximum and the sum of exponentials of each row, (S, M) each.
-2. `_mos_nll_mixture_kernel`: a program owns a token, joins the parts, takes the target's logit from one dot product
-   a row, and mixes: nll, r and the log p_k(y).
-3. `_mos_nll_dlogits_kernel`: recomputes logits and writes u r p for C words at a time, in the compute dtype: a bias,
-   one multiply-add, one exp2 and one factor a logit. Its maximum is the rounded one of step 1, so the rounding cancels.
-4. `_mos_nll_target_kernel`: writes u r (p - 1) over the targets, from log p: small errors when p is nearly one.
+1. `_mos_nll_forward_kernel`: each program handles a block of rows and a part of the vocabulary. It writes log2(e) times
+   the maximum, and the sum of exponentials, of each row: (S, M) each.
+2. `_mos_nll_mixture_kernel`: each program handles a token. It combines the parts, computes the target's logits with one
+   dot product per row, and mixes them: nll, r and log p_k(y).
+3. `_mos_nll_dlogits_kernel`: recomputes the logits and writes u r p for C words at a time, in the compute dtype. Its
+   maximum is the rounded one of step 1, so that the rounding cancels.
+4. `_mos_nll_target_kernel`: writes u r (p - 1) at the targets, computed from log p to be exact when p is nearly one.
 5. Library matrix products turn the slab into dh (summed over slabs in float32) and the slab's rows of dW. The columns
-   that pad h hold ones, W reads as zero there, and db is one more column of dW.
-6. `_mos_nll_finish_kernel`: takes the float32 [dW, db] of the slab to the parameters' dtypes.
+   that pad h hold ones, against zero columns of W, so that db is one more column of dW.
+6. `_mos_nll_finish_kernel`: casts the float32 [dW, db] of the slab to the parameters' dtypes.
 
-Steps 1 and 2 are `forward.py`, the others `backward.py`; both compute tiles of `logits.py` from what `operands.py` lays
-out, cut up as `plan.py` says.
+Steps 1 and 2 are in `forward.py`, the others in `backward.py`. Both compute tiles of logits (`logits.py`) from padded
+operands (`operands.py`); `plan.py` chooses the sizes of tiles and slabs.
 
-That is four products of 2 M D V operations instead of the five of two kernels that recompute apart, and half of them
-run at the library's speed. No atomics: the same inputs give the same bits. u and r enter dz in float32, before it is
-rounded; in float16 dz is scaled up to its range by a common factor, which the D-sized results take back, so an
-upstream gradient of 1/N underflows nowhere.
+In total this takes four products of 2 M D V operations, two of them at library speed; separate kernels for dh and dW
+would each recompute the logits, and take five. There are no atomics: the same inputs give the same bits. u and r are
+multiplied into dz in float32, before it is rounded. In float16, dz is also scaled to the range of float16 by a common
+factor, which is divided out of dh, dW and db, so that an upstream gradient of 1/N does not underflow.
 
-Skipping. Row (n, k) is left out of steps 3 to 6 when u_n = 0, or when r_nk < 2^-24 / K. The first is exact. The second
-drops less than 2^-24 of a token's responsibilities in total, which sum to one: the gradient of any parameter changes by
-less than half a float32 unit in the last place of the token's largest term. The gradient of log pi, -u r, never
-skips. Counting rows makes the host wait for the device, so nothing is skipped while a CUDA graph is captured.
+Skipping: steps 3 to 6 leave out row (n, k) if u_n = 0, which is exact, or if r_nk < 2^-24 / K. The second drops less
+than 2^-24 of a token's responsibilities, which sum to one, so any gradient changes by less than half a float32 unit in
+the last place of the token's largest term. The gradient of log pi, -u r, skips nothing. Counting rows makes the host
+wait for the device, so nothing is skipped while a CUDA graph is captured.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ from highrank.ops.mos_nll.kernel.forward import mix, partial_sums
 from highrank.ops.mos_nll.kernel.operands import padded_rows
 from highrank.ops.mos_nll.kernel.plan import Config, backward_config, forward_config
 
-SKIP_BELOW = 2.0**-24  # of a token's responsibilities, all components together
+SKIP_BELOW = 2.0**-24  # share of a token's responsibilities that may be skipped, over all components
 
 
 def mos_nll(
@@ -58,12 +58,11 @@ def mos_nll(
     skip: bool = True,
     configs: tuple[Config, Config] | None = None,
 ) -> Tensor:
-    """(N, K, D), (N, K), (V, D), (V,) or None, (N,) -> (N,) float32. Matrix products run in `compute_dtype`.
+    """(N, K, D), (N, K), (V, D), (V,) or None, (N,) -> (N,) float32, with matrix products in `compute_dtype`.
 
-    `slab_bytes` bounds what it holds besides inputs and gradients: more means fewer launches, which count outside CUDA
-    graphs. `skip=False` visits every row in the backward pass.
-    A target outside the vocabulary gives NaN. Under float32 the products of the backward pass follow
-    `torch.set_float32_matmul_precision`, those of the logits are exact.
+    `slab_bytes` bounds the memory besides inputs and gradients; more memory means fewer launches. `skip=False` visits
+    every row in the backward pass. The loss of a target outside the vocabulary is NaN. In float32, the products of the
+    backward pass follow `torch.set_float32_matmul_precision`; those of the logits are always exact.
     """
     compute_dtype = compute_dtype or h.dtype
     configs = configs or configs_of(h, weight, compute_dtype, slab_bytes)
@@ -74,12 +73,12 @@ def mos_nll(
 def configs_of(
     h: Tensor, weight: Tensor, compute_dtype: torch.dtype, slab_bytes: int | None = None
 ) -> tuple[Config, Config]:
-    """How the forward and the backward pass are cut up."""
+    """Return the configurations of the forward and the backward pass."""
     if compute_dtype not in (torch.float32, torch.float16, torch.bfloat16):
         raise ValueError(f"the Triton mos_nll computes in float32, float16 or bfloat16, not in {compute_dtype}")
     size = (compute_dtype, h.device, *weight.shape)
     configs = forward_config(*size), backward_config(*size)
-    # Many rows need wide slabs all the same, or their sum dh is read and written too often.
+    # With many rows, slabs must still be wide: every slab reads and writes the running sum dh once.
     slab_bytes = slab_bytes or max(configs[1].scratch_bytes, 4 * h.numel() * compute_dtype.itemsize)
     return configs[0]._replace(scratch_bytes=slab_bytes), configs[1]._replace(scratch_bytes=slab_bytes)
 
@@ -91,23 +90,27 @@ class _MosNLL(torch.autograd.Function):
         compute_dtype: torch.dtype, skip: bool, configs: tuple[Config, Config],
     ) -> Tensor:  # fmt: skip
         rows, offset = operands_of(h, weight, bias, compute_dtype, ones=ctx.needs_input_grad[3])
-        nll, *kept = forward(rows, log_pi, weight, offset, targets, configs[0])
-        ctx.save_for_backward(rows, weight, offset, targets, *kept)
-        ctx.shape, ctx.dtypes = h.shape, (h.dtype, log_pi.dtype, torch.float32 if bias is None else bias.dtype)
-        ctx.skip, ctx.config = skip, configs[1]
+        nll, *row_sums = forward(rows, log_pi, weight, offset, targets, configs[0])
+        ctx.save_for_backward(rows, weight, offset, targets, *row_sums)
+        ctx.options = {
+            "shape": h.shape,
+            "dtypes": (h.dtype, log_pi.dtype, torch.float32 if bias is None else bias.dtype),
+            "config": configs[1],
+            "skip": skip,
+        }
         return nll
 
     @staticmethod
     @only_once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        how = {"shape": ctx.shape, "dtypes": ctx.dtypes, "config": ctx.config, "skip": ctx.skip}
-        return *backward(upstream, *ctx.saved_tensors, needs=ctx.needs_input_grad[:4], **how), None, None, None, None
+        gradients = backward(upstream, *ctx.saved_tensors, needs=ctx.needs_input_grad[:4], **ctx.options)
+        return *gradients, None, None, None, None
 
 
 def operands_of(
     h: Tensor, weight: Tensor, bias: Tensor | None, compute_dtype: torch.dtype, ones: bool
 ) -> tuple[Tensor, Tensor]:
-    """What both passes read: rows of h (M, D padded), with ones for the gradient of the bias, and that in float32."""
+    """Return the rows of h (M, D padded), with a column of `ones` for the bias gradient, and the bias in float32."""
     rows = padded_rows(h.reshape(-1, h.shape[-1]), compute_dtype, ones)
     return rows, weight.new_zeros(len(weight), dtype=torch.float32) if bias is None else bias.float()
 
@@ -115,7 +118,7 @@ def operands_of(
 def forward(
     rows: Tensor, log_pi: Tensor, weight: Tensor, offset: Tensor, targets: Tensor, config: Config
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """nll (N,), r (N, K), and peak, total and log p_k(y), (M,) each: see `mix`."""
+    """Return nll (N,), r (N, K), and peak, total and log p_k(y), (M,) each, as `mix` does."""
     peaks, totals = partial_sums(rows, weight, offset, config)  # (S, M)
     return mix(rows, log_pi, weight, offset, targets, peaks, totals)
 
@@ -125,11 +128,11 @@ def backward(
     r: Tensor, peak: Tensor, total: Tensor, log_p: Tensor, *,
     needs: Sequence[bool], shape: Sequence[int], dtypes: Sequence[torch.dtype], config: Config, skip: bool = True,
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
-    """The gradients needed of h, of this shape, log pi, W and b; `dtypes` are those of h, log pi and b."""
+    """Return the gradients of h, log pi, W and b that are needed, given h's shape and the dtypes of h, log pi and b."""
     needs_h, needs_pi, needs_w, needs_b = needs
     upstream = upstream.float()
-    # A token of zero weight counts for nothing, even if its target is no word and its loss NaN.
-    shares = torch.where((upstream != 0)[:, None], r * upstream[:, None], 0.0)  # (N, K), a row's factor in dz
+    # A token with u = 0 contributes nothing, even if its r is NaN because its target is out of range.
+    shares = torch.where((upstream != 0)[:, None], r * upstream[:, None], 0.0)  # (N, K): the factor of each row in dz
     dlog_pi = (-shares).to(dtypes[1]) if needs_pi else None
     if not (needs_h or needs_w or needs_b):
         return None, dlog_pi, None, None
@@ -138,16 +141,16 @@ def backward(
     y = targets[:, None].expand(n, k).reshape(-1)  # (M,)
     keep = None
     if skip and n > 0 and not is_capturing(rows):
-        active = (~(r < SKIP_BELOW / k) & (upstream != 0)[:, None]).view(-1)  # (M,), NaN stays active
+        active = (~(r < SKIP_BELOW / k) & (upstream != 0)[:, None]).view(-1)  # (M,); NaN stays active
         keep = active.nonzero().squeeze(1)
-        if 16 * len(keep) > 15 * len(rows):  # gathering would cost more than it saves
+        if 16 * len(keep) > 15 * len(rows):  # gathering rows would cost more than it saves
             keep = None
     picked = [rows, y, peak, total, log_p, share]
     if keep is not None:
         picked = [x.index_select(0, keep) for x in picked]
     dh, dw, db = gradients(picked, weight, offset, config, needs_h, needs_w, needs_b)
     if dh is not None:
-        dh = dh[:, :d].to(dtypes[0])  # (M, D), of the rows kept
+        dh = dh[:, :d].to(dtypes[0])  # (kept rows, D)
         if keep is not None:
             dh = dh.new_zeros(n * k, d).index_copy_(0, keep, dh)
         dh = dh.view(n, k, d)

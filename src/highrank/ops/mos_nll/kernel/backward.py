@@ -1,7 +1,7 @@
-"""Steps 3 to 6: a slab of the logits' gradient dz after the other, and what it adds to those of h, W and b."""
+"""Steps 3 to 6: the gradients of h, W and b, from one slab of the logits' gradient dz after another."""
 
 # mypy: disable-error-code="no-untyped-def"
-# Kernels' arguments have no Python types; their `tl.constexpr` stays unevaluated, for imports where Triton is missing.
+# Kernel arguments have no Python types. With this import, `tl.constexpr` is not evaluated where Triton is missing.
 from __future__ import annotations
 
 import torch
@@ -21,26 +21,36 @@ FLOAT16_RANGE = 2.0**15  # |p - onehot| <= 1, and float16 ends just below 2^16
 
 
 def gradients(
-    of_rows: list[Tensor], weight: Tensor, offset: Tensor, config: Config, needs_h: bool, needs_w: bool, needs_b: bool
+    row_inputs: list[Tensor],
+    weight: Tensor,
+    offset: Tensor,
+    config: Config,
+    needs_h: bool,
+    needs_w: bool,
+    needs_b: bool,
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """dh (M, D padded) and db (V,) in float32, dW (V, D) in W's dtype: a slab of dz after the other.
+    """Return dh (M, D padded) and db (V,) in float32, and dW (V, D) in W's dtype.
 
-    `of_rows`: h (M, D padded), with ones if `needs_b`; y, peak, total, log p_k(y) and share (u r), (M,) each."""
-    rows, y, peak, total, log_p, share = of_rows
-    m, (v, d), width = len(rows), weight.shape, padded_width(weight.shape[1], rows.dtype)
-    back = None
+    `row_inputs` are h (M, D padded), with ones if `needs_b`, and y, peak, total, log p_k(y) and share (u r), (M,) each.
+    """
+    rows, y, peak, total, log_p, share = row_inputs
+    m = len(rows)
+    v, d = weight.shape
+    width = padded_width(d, rows.dtype)
+    unscale = None
     if rows.dtype == torch.float16 and m > 0:
-        back = share.abs().amax().clamp_min(1e-30) / FLOAT16_RANGE  # a tensor: the host does not wait for it
-        share = share / back
+        unscale = share.abs().amax().clamp_min(1e-30) / FLOAT16_RANGE  # stays a tensor, so that the host does not wait
+        share = share / unscale
     dh = rows.new_empty(m, width, dtype=torch.float32) if needs_h else None
     dw = torch.empty_like(weight, memory_format=torch.contiguous_format) if needs_w else None
     db = torch.empty_like(offset) if needs_b else None
     if m == 0:
         return dh, None if dw is None else dw.zero_(), None if db is None else db.zero_()
-    row_blocks, slots = -(-m // config.block_m), program_slots(rows.device, config.programs)
+    row_blocks = -(-m // config.block_m)
+    slots = program_slots(rows.device, config.programs)
     left = max(config.scratch_bytes - (0 if dh is None else dh.nbytes), config.scratch_bytes // 2)
-    word = (m + width) * rows.itemsize + 4 * rows.shape[1]  # bytes of dz, W and dW
-    most = max(1, left // (word * config.block_n))
+    bytes_per_word = (m + width) * rows.itemsize + 4 * rows.shape[1]  # of dz, W and dW
+    most = max(1, left // (bytes_per_word * config.block_n))
     slab = slab_tiles(row_blocks, -(-v // config.block_n), most, slots) * config.block_n
     dz = rows.new_empty(m, slab)
     a = tile_source(rows, config.block_m, config.block_d, config.tma)
@@ -59,10 +69,10 @@ def gradients(
             mm_float32(g, w, out=dh, plus=dh if start > 0 else None)
         if dw is not None or db is not None:
             _mos_nll_finish_kernel[(-(-count // 4),)](
-                *(mm_float32(g.T, rows), None if dw is None else dw[words], None if db is None else db[words], back),
+                *(mm_float32(g.T, rows), None if dw is None else dw[words], None if db is None else db[words], unscale),
                 *(count, d, rows.shape[1], 4, triton.next_power_of_2(rows.shape[1])),
             )
-    return dh if dh is None or back is None else dh.mul_(back), dw, db
+    return dh if dh is None or unscale is None else dh.mul_(unscale), dw, db
 
 
 @jit
@@ -74,7 +84,7 @@ def _mos_nll_dlogits_kernel(
     row = tl.program_id(0) * BLOCK_M
     i = row + tl.arange(0, BLOCK_M)
     share = tl.load(shares + i, mask=i < rows, other=0.0)
-    peak = tl.load(peaks + i, mask=i < rows, other=float("inf"))  # rows beyond the last: exp2(z - inf) = 0
+    peak = tl.load(peaks + i, mask=i < rows, other=float("inf"))  # exp2(z - inf) = 0 for rows beyond the last
     factor = share / tl.load(totals + i, mask=i < rows, other=1.0)
     part = tl.program_id(1)
     last = tl.minimum((part + 1) * each, tl.cdiv(columns, BLOCK_N))
@@ -88,7 +98,7 @@ def _mos_nll_dlogits_kernel(
             dz.store([row, column + BLOCK_N // 2], right.to(dz.dtype))
         elif TMA:
             dz.store([row, column], g.to(dz.dtype))
-        else:  # the slab is whole tiles wide: only rows need a mask
+        else:  # the slab is a multiple of the tile wide, so only rows need a mask
             j = column + tl.arange(0, BLOCK_N)
             at = i.to(tl.int64)[:, None] * slab + j[None, :]
             tl.store(dz + at, g.to(dz.dtype.element_ty), mask=(i < rows)[:, None])
@@ -96,7 +106,7 @@ def _mos_nll_dlogits_kernel(
 
 @jit
 def _mos_nll_target_kernel(targets, log_ps, shares, dz, rows, columns, start, slab, BLOCK: tl.constexpr):
-    """share (p - 1) where the target is: as exact when p is nearly one, and the same for each way to store a tile."""
+    """Write share (p - 1) at the targets, as expm1(log p): exact also when p is nearly one."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     j = tl.load(targets + i, mask=i < rows, other=-1).to(tl.int64) - start
     share = tl.load(shares + i, mask=i < rows, other=0.0)
@@ -109,13 +119,13 @@ def _mos_nll_target_kernel(targets, log_ps, shares, dz, rows, columns, start, sl
 
 @jit
 def _mos_nll_finish_kernel(
-    product, dw, db, back, rows, D: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, BLOCK_D: tl.constexpr
+    product, dw, db, unscale, rows, D: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, BLOCK_D: tl.constexpr
 ):
-    """product (C, WIDTH) float32, [dW, db, ...] -> dw (C, D), db (C,), either of which may be None."""
+    """Split product (C, WIDTH) = [dW, db, ...] in float32 into dw (C, D) and db (C,), either of which may be None."""
     i = (tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK))[:, None]
     j = tl.arange(0, BLOCK_D)[None, :]
     x = tl.load(product + i * WIDTH + j, mask=(i < rows) & (j < WIDTH))
-    x *= 1.0 if back is None else tl.load(back)
+    x *= 1.0 if unscale is None else tl.load(unscale)
     if dw is not None:
         tl.store(dw + i * D + j, x.to(dw.dtype.element_ty), mask=(i < rows) & (j < D))
     if db is not None:

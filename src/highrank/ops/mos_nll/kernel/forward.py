@@ -1,7 +1,7 @@
-"""Steps 1 and 2: the loss and the responsibilities, from a maximum and a sum of exponentials a row."""
+"""Steps 1 and 2: the loss and the responsibilities, from a maximum and a sum of exponentials per row."""
 
 # mypy: disable-error-code="no-untyped-def"
-# Kernels' arguments have no Python types; their `tl.constexpr` stays unevaluated, for imports where Triton is missing.
+# Kernel arguments have no Python types. With this import, `tl.constexpr` is not evaluated where Triton is missing.
 from __future__ import annotations
 
 import torch
@@ -15,20 +15,23 @@ try:
     import triton
     import triton.language as tl
 
-    LOWEST = tl.constexpr(-3.0e38)  # instead of -inf, so that a tile of -inf logits does not make -inf - -inf
+    LOWEST = tl.constexpr(-3.0e38)  # instead of -inf: a tile of -inf logits would give -inf - -inf = NaN
     LN2 = tl.constexpr(0.6931471805599453)
 except ImportError:
     triton = None
 
 
 def partial_sums(rows: Tensor, weight: Tensor, offset: Tensor, config: Config) -> tuple[Tensor, Tensor]:
-    """log2(e) times the maximum logit, and the sum of exponentials below it, a row and a part of the words: (S, M)."""
-    m, v, width = len(rows), len(weight), padded_width(weight.shape[1], rows.dtype)
-    row_blocks, slots = -(-m // config.block_m), program_slots(rows.device, config.programs)
+    """Return log2(e) times the maximum logit, and the sum of exponentials below it, per part and row: (S, M) each."""
+    m = len(rows)
+    v = len(weight)
+    width = padded_width(weight.shape[1], rows.dtype)
+    row_blocks = -(-m // config.block_m)
+    slots = program_slots(rows.device, config.programs)
     slab = max(1, config.scratch_bytes // (2 * width * rows.itemsize * config.block_n)) * config.block_n
-    slab = v if is_operand(weight, rows.dtype, width) else min(slab, v)  # else a cast or padded copy of each
+    slab = v if is_operand(weight, rows.dtype, width) else min(slab, v)  # else each slab needs a copy
     tiles = [-(-min(slab, v - start) // config.block_n) for start in range(0, v, slab)]
-    each = [tiles_each(row_blocks, t, slots)[0] for t in tiles]  # a program
+    each = [tiles_each(row_blocks, t, slots)[0] for t in tiles]  # tiles per program
     parts = [-(-t // e) for t, e in zip(tiles, each, strict=True)]
     peaks, totals = rows.new_empty(2, sum(parts), m, dtype=torch.float32)
     for s, (start, count, w) in enumerate(padded_slabs(weight, rows.dtype, slab) if m > 0 else ()):
@@ -45,9 +48,10 @@ def partial_sums(rows: Tensor, weight: Tensor, offset: Tensor, config: Config) -
 def mix(
     rows: Tensor, log_pi: Tensor, weight: Tensor, offset: Tensor, targets: Tensor, peaks: Tensor, totals: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """nll (N,), r (N, K), and a row's maximum times log2(e), sum over the vocabulary, and log p_k(y): (M,) each."""
+    """Return nll (N,), r (N, K), and (M,) each: log2(e) times the row maximum, the sum of exponentials, log p_k(y)."""
     n, k = log_pi.shape
-    nll, r = peaks.new_empty(n), peaks.new_empty(n, k)
+    nll = peaks.new_empty(n)
+    r = peaks.new_empty(n, k)
     peak, total, log_p = peaks.new_empty(3, n * k)
     if n > 0:
         _mos_nll_mixture_kernel[(n,)](
@@ -101,7 +105,7 @@ def _mos_nll_mixture_kernel(
     tl.store(row_totals + i, total, mask=k < K)
 
     y = tl.load(targets + token).to(tl.int64)
-    known = (y >= 0) & (y < V)  # else nothing is read, and the loss is NaN
+    known = (y >= 0) & (y < V)  # else W is not read, and the loss is NaN
     target = tl.zeros([BLOCK_K], dtype=tl.float32) + tl.load(bias + y, mask=known, other=float("nan"))
     for d in range(0, D, BLOCK_D):
         j = d + tl.arange(0, BLOCK_D)

@@ -1,7 +1,7 @@
-"""A tile of logits, which both passes compute, and how the kernels that do so are compiled and launched."""
+"""A tile of logits, which both passes compute, and how their kernels are compiled and launched."""
 
 # mypy: disable-error-code="no-untyped-def"
-# Kernels' arguments have no Python types; their `tl.constexpr` stays unevaluated, for imports where Triton is missing.
+# Kernel arguments have no Python types. With this import, `tl.constexpr` is not evaluated where Triton is missing.
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -22,25 +22,29 @@ except ImportError:
 
 
 def tile_source(x: Tensor, block_rows: int, block_columns: int, tma: bool) -> Any:
+    """Return what a kernel reads or writes tiles of x through: a TMA descriptor, or x itself."""
     return TensorDescriptor.from_tensor(x, [block_rows, block_columns]) if tma else x
 
 
 def launch_options(rows: Tensor, width: int, config: Config) -> dict[str, Any]:
+    """Return the compile-time arguments of a kernel that calls `logits_tile`."""
     names = ("BLOCK_M", "BLOCK_N", "BLOCK_D", "num_warps", "num_stages", "TMA", "FLATTEN")
     return {"H_WIDTH": rows.shape[1], "W_WIDTH": width, **dict(zip(names, config, strict=False))}
 
 
 def jit(function: Callable[..., Any]) -> Any:
+    """Compile a kernel with Triton; return it unchanged where Triton is missing."""
     if triton is None:
         return function
-    # Counts change from call to call: a kernel compiled again for a multiple of 16 would stall training.
-    counts, vectors = ["rows", "columns", "start", "each", "parts"], ["peaks", "totals", "row_totals", "log_ps"]
+    # These change from call to call: compiling again, say for a multiple of 16, would stall training.
+    counts = ["rows", "columns", "start", "each", "parts"]
+    vectors = ["peaks", "totals", "row_totals", "log_ps"]
     return triton.jit(function, do_not_specialize=counts, do_not_specialize_on_alignment=vectors)
 
 
 @jit
 def _tile(source, row, column, rows, WIDTH: tl.constexpr, R: tl.constexpr, C: tl.constexpr, TMA: tl.constexpr):
-    """source[row : row + R, column : column + C], zero outside."""
+    """Load source[row : row + R, column : column + C], with zeros outside."""
     if TMA:
         tile = source.load([row, column])
     else:
@@ -56,7 +60,7 @@ def logits_tile(
     h, w, bias, row, column, rows, columns, H_WIDTH: tl.constexpr, W_WIDTH: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
-    """A (BLOCK_M, BLOCK_N) tile of h W^T + b in float32, -inf beyond the last word."""
+    """Compute a (BLOCK_M, BLOCK_N) tile of h W^T + b in float32, with -inf beyond the last word."""
     z = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
     for d in range(0, W_WIDTH, BLOCK_D):
         x = _tile(h, row, d, rows, H_WIDTH, BLOCK_M, BLOCK_D, TMA)

@@ -1,4 +1,4 @@
-"""What kernels and library products read: h and slabs of W in the compute dtype, as wide as they want their rows.
+"""The operands of kernels and library products: h and slabs of W in the compute dtype, with aligned rows.
 
 Shapes: M rows of h, D embedding size, V vocabulary, C words of a slab.
 """
@@ -13,17 +13,17 @@ from highrank.ops.pad import kernel as pad
 
 
 def padded_width(d: int, dtype: torch.dtype) -> int:
-    """d, up to whole 16 bytes: tiles and library products want rows that start there."""
+    """Round d up to a multiple of 16 bytes: tiles and library products need rows that start there."""
     return -(-d * dtype.itemsize // 16) * 16 // dtype.itemsize
 
 
 def is_operand(x: Tensor, dtype: torch.dtype, width: int) -> bool:
-    """Whether x can be read as it lies."""
+    """Return whether x can be read without a copy."""
     return x.dtype == dtype and x.shape[1] == width and x.is_contiguous() and x.data_ptr() % 16 == 0
 
 
 def padded_rows(h: Tensor, dtype: torch.dtype, ones: bool) -> Tensor:
-    """(M, D) in `dtype`, padded with ones, of which there is at least one column if asked."""
+    """Return h (M, D) in `dtype`, padded with columns of ones; with `ones`, at least one of them."""
     d, width = h.shape[1], padded_width(h.shape[1] + ones, dtype)
     if is_operand(h, dtype, width):
         return h
@@ -34,11 +34,13 @@ def padded_rows(h: Tensor, dtype: torch.dtype, ones: bool) -> Tensor:
 
 
 def padded_slabs(weight: Tensor, dtype: torch.dtype, most: int) -> Iterator[tuple[int, int, Tensor]]:
-    """(start, C, W[start : start + C]) in `dtype`, padded with zero columns: views, or one buffer that is filled anew.
+    """Yield (start, C, W[start : start + C]) in `dtype`, padded with zero columns: views of W, or one reused buffer.
 
-    The buffer gives a few rows more than C where that makes their number round: library products of odd sizes are slow,
-    and dz is zero there."""
-    v, width = len(weight), padded_width(weight.shape[1], dtype)
+    A slab in the buffer has its number of rows rounded up to a multiple of 8, because library products of odd sizes are
+    slow; dz is zero in the additional rows.
+    """
+    v = len(weight)
+    width = padded_width(weight.shape[1], dtype)
     fit = is_operand(weight, dtype, width)
     buffer = None if fit else torch.zeros(-(-min(most, v) // 8) * 8, width, dtype=dtype, device=weight.device)
     for start in range(0, v, most):
@@ -51,7 +53,7 @@ def padded_slabs(weight: Tensor, dtype: torch.dtype, most: int) -> Iterator[tupl
 
 
 def mm_float32(a: Tensor, b: Tensor, out: Tensor | None = None, plus: Tensor | None = None) -> Tensor:
-    """a b + plus in float32, from any compute dtype."""
+    """Return a b + plus in float32, from any compute dtype."""
     half: dict[str, Any] = {"out_dtype": torch.float32} if a.is_cuda and a.dtype != torch.float32 else {}
     a, b = (a, b) if half else (a.float(), b.float())
     return torch.mm(a, b, out=out, **half) if plus is None else torch.addmm(plus, a, b, out=out, **half)
