@@ -12,7 +12,7 @@ from highrank.bench.lstm import LayerShape, choose_shapes, lstm_benchmark
 from highrank.bench.mos_nll import LossRow, loss_benchmark, parse_sizes
 from highrank.bench.peers import Implementation, naive
 from highrank.bench.scaling import scaling_benchmark, sweep
-from highrank.bench.step import CASES, FAST, PLAIN, StepRow, parse_cases, step_benchmark, ways
+from highrank.bench.step import CASES, FAST, PLAIN, StepRow, choose_ways, parse_cases, step_benchmark
 from highrank.bench.table import origin, read_rows
 from highrank.errors import UserError
 from highrank.models.language_model import build_model
@@ -102,7 +102,7 @@ def test_ratios_compare_with_the_fastest_of_ours_at_the_same_size():
         loss_row(implementation="broken"),
         loss_row(implementation="highrank, chunked", best_ms=0.5, median_ms=0.5, size="other"),
     ]
-    _, _, peer, broken, _ = mos_nll.with_ratios(rows)
+    _, _, peer, broken, _ = mos_nll.fill_ratios(rows)
     assert (peer.times_ours, peer.eager_times_ours) == (3.0, 0.75)
     assert (broken.times_ours, broken.tflops) == (None, None)
 
@@ -193,18 +193,18 @@ def test_a_slowdown_compares_words_of_runs_of_the_same_kind():
         return StepRow(recipe=recipe, how=how, tokens_per_second=speed, softmax=softmax, **known, **origin(CPU))
 
     rows = [row("softmax", FAST, 100.0), row("softmax", PLAIN, 30.0), row("mos", FAST, 80.0), row("x", FAST, 1.0, "y")]
-    assert [row.slowdown for row in step.with_slowdowns(rows)] == [1.0, 1.0, pytest.approx(1.25), None]
+    assert [row.slowdown for row in step.fill_slowdowns(rows)] == [1.0, 1.0, pytest.approx(1.25), None]
 
 
 def test_a_gpu_runs_some_cases_in_both_ways():
-    assert ways(CASES["ptb-mos"], "auto", CUDA) == ways(CASES["ptb-moc"], "both", CUDA) == [FAST, PLAIN]
-    assert ways(CASES["ptb-moc"], "auto", CUDA) == [FAST]
+    assert choose_ways(CASES["ptb-mos"], "auto", CUDA) == choose_ways(CASES["ptb-moc"], "both", CUDA) == [FAST, PLAIN]
+    assert choose_ways(CASES["ptb-moc"], "auto", CUDA) == [FAST]
 
 
 def test_a_cpu_runs_without_graphs():
-    assert ways(CASES["ptb-mos"], "auto", CPU) == [PLAIN]
+    assert choose_ways(CASES["ptb-mos"], "auto", CPU) == [PLAIN]
     with pytest.raises(UserError):
-        ways(CASES["ptb-mos"], "fast", CPU)
+        choose_ways(CASES["ptb-mos"], "fast", CPU)
 
 
 def test_the_papers_table_of_slowdowns():

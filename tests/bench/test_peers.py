@@ -28,7 +28,7 @@ def test_a_row_loss_that_ignores_upstream_gradients_has_a_large_error():
         rows = F.cross_entropy(F.linear(a, w, b), y, reduction="none")
         return rows.detach() + (rows - rows.detach()).mean()
 
-    nll, grad = relative_errors(peers.composed(forgetful), SHAPE, CPU, torch.float32)
+    nll, grad = relative_errors(peers.compose(forgetful), SHAPE, CPU, torch.float32)
     assert nll < 1e-5
     assert grad > 0.1
 

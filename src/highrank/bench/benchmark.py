@@ -54,14 +54,14 @@ def run_benchmark(
             try:
                 row = job.measure(job.row)
             except Exception as error:  # one that fails must not stop the others
-                row = replace(job.row, status=failure(error))
+                row = replace(job.row, status=describe_failure(error))
             release_memory(device)
         table.replace(benchmark.compare([*table.rows, row]))
     on_progress(len(benchmark.jobs), len(benchmark.jobs))
     return table
 
 
-def failure(error: Exception) -> str:
+def describe_failure(error: Exception) -> str:
     """Return the status of a row whose measurement raised an exception: its type and the start of its message."""
     lines = str(error).strip().splitlines() or [""]
     return f"failed: {type(error).__name__}: {lines[0][:120]}"

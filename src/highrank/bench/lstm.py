@@ -22,8 +22,6 @@ LAYERS = {"ptb": "280-960-960-620", "wt2": "300-1150-1150-650"}
 BATCHES = (("ptb", 12), ("ptb", 16), ("wt2", 15))  # 16 is the multiple of 8 that 12 and 15 are padded to
 LENGTH = 70  # time steps
 
-Stack = Callable[[Tensor], Tensor]  # (T, B, inputs) -> (T, B, hidden)
-
 
 @dataclass(frozen=True)
 class LayerShape:
@@ -73,13 +71,10 @@ def choose_shapes(layers: str | None, batch: int | None, length: int = LENGTH) -
 def lstm_benchmark(shapes: list[LayerShape], device: torch.device, rounds: int) -> Benchmark[LSTMRow]:
     """List the measurements of `ops/lstm` and `nn.LSTM` at every shape."""
     columns = {**origin(device), "device": device.type}
-    makers: dict[str, Maker] = {"highrank, float32": _our_layers, "nn.LSTM, float32": _torch_layers(torch.float32)}
+    ours = "highrank, float16, padded" if device.type == "cuda" else "highrank, float32"
+    makers: dict[str, Maker] = {ours: _our_layers, "nn.LSTM, float32": partial(_torch_layers, torch.float32)}
     if device.type == "cuda":
-        makers = {
-            "highrank, float16, padded": _our_layers,
-            "nn.LSTM, float32": _torch_layers(torch.float32),
-            "nn.LSTM, float16": _torch_layers(torch.float16),
-        }
+        makers["nn.LSTM, float16"] = partial(_torch_layers, torch.float16)
     jobs = []
     for shape in shapes:
         for name, make in makers.items():
@@ -87,14 +82,14 @@ def lstm_benchmark(shapes: list[LayerShape], device: torch.device, rounds: int) 
                 size=shape.name, layers=shape.layers, T=shape.length, batch=shape.batch, implementation=name, **columns
             )
             jobs.append(Job(row, partial(_measure, make, shape, device, rounds)))
-    return Benchmark("lstm", LSTMRow, jobs, with_ratios)
+    return Benchmark("lstm", LSTMRow, jobs, fill_ratios)
 
 
 def _measure(make: Maker, shape: LayerShape, device: torch.device, rounds: int, row: LSTMRow) -> LSTMRow:
     return replace(row, **time_columns(make(shape, device), device, rounds, graph=device.type == "cuda"))
 
 
-def with_ratios(rows: list[LSTMRow]) -> list[LSTMRow]:
+def fill_ratios(rows: list[LSTMRow]) -> list[LSTMRow]:
     """Fill in the ratios to `ops/lstm` at the same shape."""
     ours = {(row.layers, row.batch): row.best_ms for row in rows if row.implementation.startswith("highrank")}
 
@@ -105,21 +100,17 @@ def with_ratios(rows: list[LSTMRow]) -> list[LSTMRow]:
     return [replace(row, times_ours=ratio(row)) for row in rows]
 
 
-def _torch_layers(dtype: torch.dtype) -> Maker:
-    """Return a maker of a stack of nn.LSTM, one per layer since the sizes differ."""
+def _torch_layers(dtype: torch.dtype, shape: LayerShape, device: torch.device) -> Callable[[], None]:
+    """Make a stack of `nn.LSTM`, one per layer since the sizes differ."""
+    torch.manual_seed(0)
+    layers = [nn.LSTM(i, h, device=device, dtype=dtype) for i, h in itertools.pairwise(shape.sizes())]
 
-    def make(shape: LayerShape, device: torch.device) -> Callable[[], None]:
-        torch.manual_seed(0)
-        layers = [nn.LSTM(i, h, device=device, dtype=dtype) for i, h in itertools.pairwise(shape.sizes())]
+    def stack(x: Tensor) -> Tensor:
+        for layer in layers:
+            x, _ = layer(x)
+        return x
 
-        def stack(x: Tensor) -> Tensor:
-            for layer in layers:
-                x, _ = layer(x)
-            return x
-
-        return _forward_backward(stack, [p for layer in layers for p in layer.parameters()], shape, device, dtype)
-
-    return make
+    return _forward_backward(stack, [p for layer in layers for p in layer.parameters()], shape, device, dtype)
 
 
 def _our_layers(shape: LayerShape, device: torch.device) -> Callable[[], None]:
@@ -142,7 +133,11 @@ def _our_layers(shape: LayerShape, device: torch.device) -> Callable[[], None]:
 
 
 def _forward_backward(
-    stack: Stack, parameters: list[Tensor], shape: LayerShape, device: torch.device, dtype: torch.dtype
+    stack: Callable[[Tensor], Tensor],
+    parameters: list[Tensor],
+    shape: LayerShape,
+    device: torch.device,
+    dtype: torch.dtype,
 ) -> Callable[[], None]:
     """Return a call that runs the stack forward and backward on the same random input."""
     sizes = shape.sizes()

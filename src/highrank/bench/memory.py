@@ -11,7 +11,7 @@ from highrank.memory import peak_bytes, reset_peak, used_bytes
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # parameters of glibc's mallopt(3)
 
 
-def extra_mib(call: Callable[[], object], device: torch.device) -> float | None:
+def measure_extra_mib(call: Callable[[], object], device: torch.device) -> float | None:
     """Return the extra memory of a call in MiB, or None where the system does not tell.
 
     The call runs twice. What the first one leaves behind (gradients, caches of libraries) is not counted.

@@ -10,7 +10,7 @@ from functools import partial
 import torch
 
 from highrank.bench.benchmark import Benchmark, Job
-from highrank.bench.memory import extra_mib
+from highrank.bench.memory import measure_extra_mib
 from highrank.bench.peers import Implementation, Shape, forward_backward, implementations, make_inputs, relative_errors
 from highrank.bench.table import CallRow, origin
 from highrank.bench.timing import matrix_ceiling, time_columns
@@ -73,7 +73,7 @@ def loss_benchmark(
         for one in implementations(device, dtype, compiled):
             row = LossRow(size=size, N=n, K=k, D=d, V=v, implementation=one.name, version=one.version, **columns)
             jobs.append(Job(row, partial(_measure, one, device, dtype, rounds)))
-    return Benchmark("mos_nll", LossRow, jobs, with_ratios)
+    return Benchmark("mos_nll", LossRow, jobs, fill_ratios)
 
 
 def _measure(
@@ -91,10 +91,10 @@ def _measure(
         return replace(row, status="rejected: its loss or gradients are wrong")
     call = partial(forward_backward, loss, make_inputs(shape, device, dtype))
     times = time_columns(call, device, rounds, graph=device.type == "cuda" and implementation.graph)
-    return replace(row, **times, extra_mib=extra_mib(call, device))
+    return replace(row, **times, extra_mib=measure_extra_mib(call, device))
 
 
-def with_ratios(rows: list[LossRow]) -> list[LossRow]:
+def fill_ratios(rows: list[LossRow]) -> list[LossRow]:
     """Fill in TFLOP/s, and the ratios to the fastest of highrank's implementations at the same size."""
 
     def fill(row: LossRow) -> LossRow:

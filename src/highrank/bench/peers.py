@@ -135,7 +135,7 @@ def plain_softmax(h: Tensor, log_pi: Tensor, w: Tensor, b: Tensor, y: Tensor) ->
     return F.cross_entropy(F.linear(h[:, 0], w, b).float(), y, reduction="none")
 
 
-def composed(row_loss: RowLoss) -> Loss:
+def compose(row_loss: RowLoss) -> Loss:
     """Turn a linear cross-entropy into the loss of a mixture, on N K rows."""
 
     def loss(h: Tensor, log_pi: Tensor, w: Tensor, b: Tensor, y: Tensor) -> Tensor:
@@ -153,7 +153,7 @@ def cut_cross_entropy() -> Loss:
     # Older releases have no name for the exact mode, but their filter of small gradients can be turned off.
     exact = {"impl": "cce_exact"} if hasattr(module.LinearCrossEntropyImpl, "CCE_EXACT") else {"filter_eps": None}
     if "bias" in inspect.signature(linear_cross_entropy).parameters:
-        return composed(lambda a, w, b, y: linear_cross_entropy(a, w, y, bias=b, reduction="none", **exact))
+        return compose(lambda a, w, b, y: linear_cross_entropy(a, w, y, bias=b, reduction="none", **exact))
 
     def with_bias_column(a: Tensor, w: Tensor, b: Tensor, y: Tensor) -> Tensor:
         # Without a bias argument, the bias becomes a column of w against ones, padded to a multiple of 16.
@@ -163,7 +163,7 @@ def cut_cross_entropy() -> Loss:
         loss: Tensor = linear_cross_entropy(a, w, y, reduction="none", **exact)
         return loss
 
-    return composed(with_bias_column)
+    return compose(with_bias_column)
 
 
 def _highrank(impl: Impl, slab_bytes: int | None = None) -> Loss:
@@ -178,12 +178,10 @@ def _compiled_naive() -> Loss:
 
 def _torch_linear(chunked: bool) -> Loss:
     options = torch.nn.LinearCrossEntropyOptions() if chunked else None
-    return composed(
-        lambda a, w, b, y: F.linear_cross_entropy(a, w, y, linear_bias=b, reduction="none", options=options)
-    )
+    return compose(lambda a, w, b, y: F.linear_cross_entropy(a, w, y, linear_bias=b, reduction="none", options=options))
 
 
 def _liger() -> Loss:
     functional = importlib.import_module("liger_kernel.transformers.functional")
     loss = functional.liger_fused_linear_cross_entropy
-    return composed(lambda a, w, b, y: loss(a, w, y, bias=b, reduction="none"))
+    return compose(lambda a, w, b, y: loss(a, w, y, bias=b, reduction="none"))

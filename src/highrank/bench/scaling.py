@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from highrank.bench.benchmark import Benchmark, Job
-from highrank.bench.memory import extra_mib
+from highrank.bench.memory import measure_extra_mib
 from highrank.bench.peers import Loss, Shape, forward_backward, make_inputs, plain_softmax
 from highrank.bench.table import CallRow, origin
 from highrank.bench.timing import time_columns
@@ -73,7 +73,7 @@ def _measure(device: torch.device, dtype: torch.dtype, rounds: int, row: Scaling
         """Return the time columns and the extra memory of a loss with k components."""
         call = partial(forward_backward, loss, make_inputs((row.N, k, row.D, row.V), device, dtype))
         times = time_columns(call, device, rounds, graph=device.type == "cuda")
-        return {**times, "extra_mib": extra_mib(call, device)}
+        return {**times, "extra_mib": measure_extra_mib(call, device)}
 
     mixture = cost(mos_nll, row.K)
     softmax = cost(mos_nll, 1)

@@ -117,7 +117,7 @@ def parse_cases(text: str) -> list[Case]:
     return cases
 
 
-def ways(case: Case, how: How, device: torch.device) -> list[str]:
+def choose_ways(case: Case, how: How, device: torch.device) -> list[str]:
     """Return FAST, PLAIN or both. "auto" is FAST on a GPU, with PLAIN for some cases, and PLAIN on a CPU."""
     if device.type == "cpu":
         if how in ("fast", "both"):
@@ -141,7 +141,7 @@ def step_benchmark(
     columns = {**origin(device), "device": device.type}
     jobs = []
     for case in cases:
-        for way in ways(case, how, device):
+        for way in choose_ways(case, how, device):
             recipe = case_recipe(case, way, settings)
             train = recipe.train
             row = StepRow(
@@ -151,7 +151,7 @@ def step_benchmark(
                 paper_slowdown=case.paper, **columns,
             )  # fmt: skip
             jobs.append(Job(row, partial(_measure, recipe, case.averaging, device, rounds)))
-    return Benchmark("step", StepRow, jobs, with_slowdowns)
+    return Benchmark("step", StepRow, jobs, fill_slowdowns)
 
 
 def case_recipe(case: Case, way: str, settings: Sequence[str]) -> Recipe:
@@ -195,7 +195,7 @@ def _measure(recipe: Recipe, averaging: bool, device: torch.device, rounds: int,
     )
 
 
-def with_slowdowns(rows: list[StepRow]) -> list[StepRow]:
+def fill_slowdowns(rows: list[StepRow]) -> list[StepRow]:
     """Fill in every row's time per word over that of its softmax, run in the same way."""
     speeds = {(row.recipe, row.how): row.tokens_per_second for row in rows}
 
