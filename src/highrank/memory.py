@@ -6,6 +6,8 @@ from pathlib import Path
 
 import torch
 
+from highrank.errors import UserError
+
 GIB = 2**30
 
 
@@ -21,6 +23,14 @@ def free_bytes(device: torch.device) -> int | None:
         group = Path("/sys/fs/cgroup")
         limits.append(int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
     return min(limits, default=None)
+
+
+def require_bytes(needed: int, device: torch.device, task: str, fix: str) -> None:
+    """Raise a UserError if a task needs more memory than is free, where that is known."""
+    free = free_bytes(device)
+    if free is not None and needed > free:
+        amounts = f"needs about {needed / GIB:.1f} GiB, but only {free / GIB:.1f} GiB are free"
+        raise UserError(f"{task} {amounts}: {fix}.")
 
 
 def used_bytes(device: torch.device) -> int | None:

@@ -8,8 +8,8 @@ import torch
 
 from helpers import CPU
 from hf_models import TEXT, make_hf_model
+from highrank import memory
 from highrank.analysis import analyze_softmax
-from highrank.analysis import hf as hf_module
 from highrank.analysis.hf import (
     _windows,
     analyze_hf,
@@ -193,14 +193,14 @@ def test_a_tokenizer_with_more_words_than_the_model_raises(tmp_path):
 
 def test_too_little_memory_for_the_weights_raises(llama, monkeypatch):
     free = parameter_bytes(llama, "float64") - 1
-    monkeypatch.setattr(hf_module, "free_bytes", lambda device: free)
+    monkeypatch.setattr(memory, "free_bytes", lambda device: free)
     with pytest.raises(UserError):
         load_hf(llama, CPU)
 
 
 def test_too_little_memory_for_the_analysis_raises(llama, monkeypatch):
     free = parameter_bytes(llama, "float64") + 1
-    monkeypatch.setattr(hf_module, "free_bytes", lambda device: free)
+    monkeypatch.setattr(memory, "free_bytes", lambda device: free)
     model = load_hf(llama, CPU)
     with pytest.raises(UserError):
         analyze_hf(model, encode(model, TEXT))

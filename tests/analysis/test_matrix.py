@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from helpers import CPU
+from highrank import memory
 from highrank.analysis import analyze, carrying_state
 from highrank.analysis import matrix as matrix_module
 from highrank.analysis.kld import pairwise_kld, sample_contexts
@@ -159,7 +160,7 @@ def test_memory_table_of_the_documentation():
     ],
 )
 def test_too_little_memory_raises_and_suggests_a_projection_that_fits(monkeypatch, free, words, projection, suggested):
-    monkeypatch.setattr(matrix_module, "free_bytes", lambda device: free)
+    monkeypatch.setattr(memory, "free_bytes", lambda device: free)
     with pytest.raises(UserError) as error:
         check_memory(245_569, words, projection, 1000, 200, CPU)
     assert ("4000" in str(error.value)) == (suggested is not None)
@@ -167,12 +168,12 @@ def test_too_little_memory_raises_and_suggests_a_projection_that_fits(monkeypatc
 
 @pytest.mark.parametrize("free", [4 * 2**30, None])
 def test_enough_or_unknown_memory_passes(monkeypatch, free):
-    monkeypatch.setattr(matrix_module, "free_bytes", lambda device: free)
+    monkeypatch.setattr(memory, "free_bytes", lambda device: free)
     check_memory(245_569, 33_278, 1000, 1000, 200, CPU)
 
 
 def test_analyze_checks_memory_first(monkeypatch):
-    monkeypatch.setattr(matrix_module, "free_bytes", lambda device: 1000)
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 1000)
     with pytest.raises(UserError):
         analyze(carrying_state(make_model()), torch.randint(60, (90,)))
 

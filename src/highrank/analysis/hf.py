@@ -21,7 +21,7 @@ from highrank.analysis.matrix import CONTEXTS, WINDOW, analyze_rows, context_cou
 from highrank.analysis.record import ModelAnalysis, summarize, summarize_softmax
 from highrank.analysis.softmax import analyze_softmax
 from highrank.errors import UserError
-from highrank.memory import GIB, free_bytes
+from highrank.memory import require_bytes
 from highrank.progress import OnStage, no_stages
 
 MAX_CONTEXT = 1024  # longer contexts are not used in full: the cost of attention grows quadratically
@@ -69,9 +69,15 @@ def analyze_hf(
     name = Path(model.name).name
     if is_plain_softmax(model, ids):
         _check_softmax_memory(model, len(ids), contexts)
-        blocks = hidden_blocks(model, ids)
         softmax = analyze_softmax(
-            blocks, model.weight, model.bias, tokens=len(ids), ids=ids, contexts=contexts, seed=seed, on_stage=on_stage
+            hidden_blocks(model, ids),
+            model.weight,
+            model.bias,
+            tokens=len(ids),
+            ids=ids,
+            contexts=contexts,
+            seed=seed,
+            on_stage=on_stage,
         )
         summary = summarize_softmax(softmax, name)
     else:
@@ -90,7 +96,8 @@ def analyze_hf(
 def load_hf(name: str, device: torch.device, precision: str = "float64") -> HfModel:
     """Load a model from a local folder or by its name on the hub."""
     transformers = _transformers()
-    _check_model_memory(name, device, precision)
+    needed = parameter_bytes(name, precision) or 0
+    require_bytes(needed, device, f"{name} in {precision}", "use the precision float32, or a smaller model")
     try:
         config = transformers.AutoConfig.from_pretrained(name, **NO_CODE)
         tokenizer = transformers.AutoTokenizer.from_pretrained(name, **NO_CODE)
@@ -205,20 +212,7 @@ def _loading_problem(name: str, error: Exception) -> str:
     reason = " ".join(str(error).split()).split(". ")[0].rstrip(".")[:200]
     if Path(name).is_dir():
         return f"{name} is not a causal language model with a tokenizer and weights in safetensors ({reason})."
-    return (
-        f"there is no folder {name}, and the hub gave no model of that name ({reason}): check the name and the "
-        "network, or give the folder of a downloaded model."
-    )
-
-
-def _check_model_memory(name: str, device: torch.device, precision: str) -> None:
-    needed = parameter_bytes(name, precision)
-    free = free_bytes(device)
-    if needed and free is not None and needed > free:
-        fix = "use the precision float32, or a smaller model" if precision == "float64" else "choose a smaller model"
-        raise UserError(
-            f"{name} needs about {needed / GIB:.1f} GiB in {precision}, but only {free / GIB:.1f} GiB are free: {fix}."
-        )
+    return f"there is no folder {name}, and the hub gave no model of that name ({reason}): check name and network."
 
 
 def _check_softmax_memory(model: HfModel, tokens: int, contexts: int) -> None:
@@ -226,9 +220,5 @@ def _check_softmax_memory(model: HfModel, tokens: int, contexts: int) -> None:
     contexts = context_count(tokens, vocabulary, contexts)
     # As with a projection onto D + 2 columns, and two copies of the output matrix for its QR.
     needed = needed_bytes(tokens, vocabulary, dim + 2, contexts, WINDOW) + 2 * 8 * vocabulary * (dim + 2)
-    free = free_bytes(model.device)
-    if free is not None and needed > free:
-        raise UserError(
-            f"the analysis of {model.name} needs about {needed / GIB:.1f} GiB in addition to the model, but only "
-            f"{free / GIB:.1f} GiB are free: use fewer contexts, or the precision float32."
-        )
+    task = f"the analysis of {model.name}, besides the model,"
+    require_bytes(needed, model.device, task, "use fewer contexts, or the precision float32")

@@ -11,10 +11,12 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypedDict, Unpack
 
 import torch
 from torch import Tensor
 
+from highrank import memory
 from highrank.analysis.kld import Kld, pairwise_kld, sample_contexts
 from highrank.analysis.projection import Projection, top_of_spectrum
 from highrank.analysis.rank import (
@@ -26,7 +28,6 @@ from highrank.analysis.rank import (
     stack_rows,
 )
 from highrank.errors import UserError
-from highrank.memory import GIB, free_bytes, peak_bytes, reset_peak
 from highrank.models.language_model import LanguageModel
 from highrank.progress import OnStage, no_stages
 
@@ -67,33 +68,29 @@ def carrying_state(model: LanguageModel) -> LogProb:
     return log_prob
 
 
+class Options(TypedDict, total=False):
+    """Keyword arguments of `analyze` that its callers pass on."""
+
+    projection: int | None  # columns of a random projection, for a V x V factor that does not fit into memory
+    contexts: int  # sampled for the pairwise KLD
+    seed: int  # of the sampled contexts and the projection
+
+
 @torch.no_grad()
 def analyze(
     log_prob: LogProb,
     ids: Tensor,  # (T,)
     *,
-    projection: int | None = None,
-    contexts: int = CONTEXTS,
-    seed: int = 0,
     window: int = WINDOW,
     on_stage: OnStage = no_stages,
+    **options: Unpack[Options],
 ) -> Analysis:
     """Compute rank, spectrum, pairwise KLD and perplexity of a model on a text.
 
     `log_prob` is called with consecutive windows of `ids` and returns the float64 log-probabilities of the word after
-    each token; it may carry a state between calls. `projection` is the number of columns of a random projection, for
-    vocabularies whose V x V factor does not fit into memory (see `highrank.analysis.projection`).
+    each token; it may carry a state between calls.
     """
-
-    def rows(window_ids: Tensor) -> Tensor:
-        block = log_prob(window_ids)
-        count = len(window_ids)
-        if block.dim() != 2 or len(block) != count:
-            raise ValueError(f"log_prob must map ({count},) ids to ({count}, V) rows, got {tuple(block.shape)}")
-        return block
-
-    blocks = map(rows, ids.split(window))
-    return analyze_rows(blocks, ids, projection=projection, contexts=contexts, seed=seed, on_stage=on_stage)
+    return analyze_rows(map(log_prob, ids.split(window)), ids, on_stage=on_stage, **options)
 
 
 @torch.no_grad()
@@ -111,14 +108,14 @@ def analyze_rows(
     if not tokens:
         raise ValueError("ids are empty: there is nothing to analyse")
     first = next(blocks)
+    _check_log_probabilities(first)
     device = first.device
     vocabulary = first.shape[1]
-    _check_log_probabilities(first)
     contexts = context_count(tokens, vocabulary, contexts)
     check_memory(tokens, vocabulary, projection, contexts, len(first), device)
 
     timer = StageTimer(device)
-    reset_peak(device)
+    memory.reset_peak(device)
     observer = RowObserver(tokens, ids, vocabulary, contexts, seed, device)
     projector = Projection(vocabulary, projection, seed, device) if projection else None
     reducer = RowReducer()
@@ -126,6 +123,8 @@ def analyze_rows(
         observer.add(rows)
         reducer.add(projector.apply(rows) if projector else rows)
         on_stage("log-probabilities, reduced by QR", reducer.rows, tokens)
+    if reducer.rows != tokens:
+        raise ValueError(f"expected one row of log-probabilities per token, {tokens} in total, got {reducer.rows}")
     factor = reducer.factor()
     timer.end("rows")
 
@@ -150,7 +149,7 @@ def analyze_rows(
         kld=kld,
         perplexity=observer.perplexity(),
         seconds=timer.seconds,
-        peak_bytes=peak_bytes(device),
+        peak_bytes=memory.peak_bytes(device),
     )
 
 
@@ -220,24 +219,19 @@ def check_memory(
     tokens: int, vocabulary: int, projection: int | None, contexts: int, window: int, device: torch.device
 ) -> None:
     """Raise a UserError, with a way out, if the analysis will not fit into memory."""
-    needed = needed_bytes(tokens, vocabulary, projection, contexts, window)
-    free = free_bytes(device)
-    addressable = projection is not None or min(tokens, vocabulary) * vocabulary <= MAX_ELEMENTS
-    if addressable and (free is None or needed <= free):
-        return
-    if addressable:
-        problem = f"needs about {needed / GIB:.1f} GiB, but only {(free or 0) / GIB:.1f} GiB are free"
-    else:
-        problem = "needs a matrix of more than 2^31 elements, which LAPACK cannot factor"
+    task = f"the analysis of {tokens:,} x {vocabulary:,} log-probabilities"
+    free = memory.free_bytes(device)
     sizes = [size for size in (500, 1000, 2000, 4000) if size < (projection or vocabulary)]
     fitting = [s for s in sizes if free is None or needed_bytes(tokens, vocabulary, s, contexts, window) < free]
-    fix = (
-        f"use a projection onto {max(fitting)} columns, or fewer tokens" if fitting else "use fewer tokens or contexts"
-    )
-    raise UserError(f"the analysis of {tokens:,} x {vocabulary:,} log-probabilities {problem}: {fix}.")
+    fix = f"use a projection onto {fitting[-1]} columns, or fewer tokens" if fitting else "use fewer tokens or contexts"
+    if projection is None and min(tokens, vocabulary) * vocabulary > MAX_ELEMENTS:
+        raise UserError(f"{task} needs a matrix of more than 2^31 elements, which LAPACK cannot factor: {fix}.")
+    memory.require_bytes(needed_bytes(tokens, vocabulary, projection, contexts, window), device, task, fix)
 
 
 def _check_log_probabilities(rows: Tensor) -> None:
+    if rows.dim() != 2:
+        raise ValueError(f"log-probabilities must be (t, V), got {tuple(rows.shape)}")
     if rows.dtype != torch.float64:
         raise TypeError(f"the analysis needs float64 from a float64 forward pass, got {rows.dtype}")
     total = rows[0].exp().sum().item()

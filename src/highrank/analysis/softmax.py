@@ -21,9 +21,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from highrank import memory
 from highrank.analysis.matrix import CONTEXTS, KLD_STAGE, WINDOW, Analysis, RowObserver, StageTimer, context_count
 from highrank.analysis.rank import RowReducer, effective_rank, press_tolerance, singular_values
-from highrank.memory import peak_bytes, reset_peak
 from highrank.progress import OnStage, no_stages
 
 
@@ -70,7 +70,7 @@ def analyze_softmax(
     device = weight.device
     contexts = context_count(tokens, vocabulary, contexts)
     timer = StageTimer(device)
-    reset_peak(device)
+    memory.reset_peak(device)
     observer = RowObserver(tokens, ids, vocabulary, contexts, seed, device)
     reducer = RowReducer()
     for block in (part for states in hidden for part in states.split(WINDOW)):
@@ -111,7 +111,7 @@ def analyze_softmax(
         kld=kld,
         perplexity=observer.perplexity(),
         seconds=timer.seconds,
-        peak_bytes=peak_bytes(device),
+        peak_bytes=memory.peak_bytes(device),
     )
     bound = min(dim + (1 if bias is None else 2), tokens, vocabulary)
     return SoftmaxAnalysis(analysis, dim, bound, output_values, varying_values)

@@ -1,8 +1,7 @@
 """`highrank analyze`: rank, spectrum and pairwise KLD of trained runs, or of any causal language model."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -19,21 +18,11 @@ if TYPE_CHECKING:
 CPU_TOKENS = 20_000
 
 
-class Split(StrEnum):
-    VALID = "valid"
-    TEST = "test"
-
-
-class Precision(StrEnum):
-    FLOAT64 = "float64"
-    FLOAT32 = "float32"
-
-
 def analyze(
     runs: Annotated[
         list[Path] | None, typer.Argument(metavar="RUN", help="Run folders, of one corpus; all in one figure.")
     ] = None,
-    split: Annotated[Split, typer.Option(help="Split of the runs' corpus.")] = Split.TEST,
+    split: Annotated[Literal["valid", "test"], typer.Option(help="Split of the runs' corpus.")] = "test",
     tokens: Annotated[
         str | None,
         typer.Option(
@@ -63,8 +52,9 @@ def analyze(
     ] = None,
     text: Annotated[Path | None, typer.Option(metavar="FILE", help="With --hf: the UTF-8 text to read.")] = None,
     precision: Annotated[
-        Precision, typer.Option(help="With --hf: float32 halves the memory of all but the output layer.")
-    ] = Precision.FLOAT64,
+        Literal["float64", "float32"],
+        typer.Option(help="With --hf: float32 halves the memory of all but the output layer."),
+    ] = "float64",
     output: Annotated[
         Path, typer.Option("--out", metavar="FOLDER", help="Folder for analysis.json and the figure.")
     ] = Path("analysis"),
@@ -78,6 +68,7 @@ def analyze(
     they come. The exact computation needs memory for about five V x V matrices (4.7 GB for Penn Treebank), which is
     checked first. docs/analysis.md explains each number.
     """
+    from highrank.analysis.matrix import Options
     from highrank.files import output_folder
     from highrank.plotting import save_figure
     from highrank.report.figures.spectrum import draw_spectra
@@ -88,28 +79,24 @@ def analyze(
         raise UserError("give either run folders, or a model with --hf and the text it reads with --text.")
     where = find_device(device)
     count = _parse_tokens(tokens, where.type == "cpu")
+    options = Options(projection=projection, contexts=contexts, seed=seed)
     output_folder(output)
     with progress() as on_stage:
         if hf and text:
             record = analyze_hf_model(
-                hf, text, precision=precision.value, tokens=count, projection=projection, contexts=contexts, seed=seed,
-                device=where, on_stage=on_stage,
-            )  # fmt: skip
+                hf, text, precision=precision, tokens=count, device=where, on_stage=on_stage, **options
+            )
         else:
             record = analyze_runs(
-                runs or [], split.value, tokens=count, projection=projection, contexts=contexts, seed=seed,
-                data_dir=data_dir, device=where, on_stage=on_stage,
-            )  # fmt: skip
+                runs or [], split, tokens=count, data_dir=data_dir, device=where, on_stage=on_stage, **options
+            )
     write_analysis(output / "analysis.json", record)
     figures = save_figure(draw_spectra(record), [output / "spectrum.png", output / "spectrum.svg"], dpi=150)
     if as_json:
         print_json(to_json(record))
     else:
         out.print(_table(record))
-        for model in record.models:
-            if model.varying:
-                out.print(_use_table(model))
-        out.print(_notes(record), markup=False)
+        out.print("\n".join(_notes(record)), markup=False)
     print_written(output / "analysis.json", *figures, as_json=as_json)
 
 
@@ -152,72 +139,51 @@ def _format_kld(kld: "Kld | None") -> str:
     return f"{kld.mean:.3f}" + (f" ± {kld.standard_error:.3f}" if kld.standard_error else "")
 
 
-def _use_table(model: "ModelAnalysis") -> "Table":
-    """Return the table of a plain softmax: its output matrix, and how much of it the model uses."""
-    from rich.table import Table
-
-    assert model.output_matrix
-    assert model.varying
-    output = model.output_matrix
-    varying = model.varying
-    table = Table("", "rank", "effective", "directions for 90 %", "for 99 % of the variance")
-    table.add_row("output matrix", f"{output.rank:,}", f"{output.effective_rank:,.1f}", "-", "-")
-    directions = (f"{varying.directions_90:,}", f"{varying.directions_99:,}")
-    table.add_row("log-probabilities, varying part", "-", f"{varying.effective_rank:,.1f}", *directions)
-    return table
-
-
-def _notes(record: "AnalysisRecord") -> str:
+def _notes(record: "AnalysisRecord") -> list[str]:
     """Explain the columns, and the limits of the numbers."""
     first = record.models[0]
     full = min(record.tokens, record.vocabulary)
-    lines = []
-    if record.split is None:
-        lines += [_explain_model(record, first), ""]
-    lines.append(
+    notes = [] if record.split else [_describe_model(record, first), ""]
+    notes += [
         f"Rank: singular values above round-off (Press et al.). It is at most {full:,} for a matrix of this shape, and "
-        "at most D + 2 for a Softmax or MoC."
-    )
-    lines.append(
-        "Effective: the number of equal singular values with the same entropy. ppl: perplexity of these tokens."
-    )
+        "at most D + 2 for a Softmax or MoC.",
+        "Effective: the number of equal singular values with the same entropy. ppl: perplexity of these tokens.",
+    ]
     if record.tokens < record.vocabulary and any(model.rank_bound == record.tokens for model in record.models):
-        lines.append(
-            f"There are fewer tokens than words ({record.vocabulary:,}), and they limit the rank: read more tokens to "
-            "see its full value."
-        )
+        notes.append(f"The {record.tokens:,} tokens limit the rank: read more to see its full value.")
     if first.projected:
-        lines.append(
+        notes.append(
             f"Random projection onto {first.projected:,} columns: ranks are lower bounds, and only the top of the "
             "spectrum is known (docs/analysis.md)."
         )
     if first.kld:
         error = ", with its standard error" if first.kld.standard_error else ""
-        lines.append(
-            f"KLD: mean of KL(P(.|c) || P(.|c')) over all pairs of {first.kld.contexts:,} contexts, in nats{error}."
-        )
-    return "\n".join(lines)
+        pairs = f"all pairs of {first.kld.contexts:,} contexts, in nats{error}"
+        notes.append(f"KLD: mean of KL(P(.|c) || P(.|c')) over {pairs}.")
+    return notes
 
 
-def _explain_model(record: "AnalysisRecord", model: "ModelAnalysis") -> str:
+def _describe_model(record: "AnalysisRecord", model: "ModelAnalysis") -> str:
     """Summarise the analysis of a model of transformers in plain English."""
     words = record.vocabulary
     full = min(record.tokens, words)
-    if not model.varying:
+    if not (model.varying and model.output_matrix):
         return (
             f"{model.name} does not end in a plain softmax of a matrix product (its logits are capped, scaled or "
             f"mixed), so the bound D + 2 need not hold. On these {record.tokens:,} tokens its log-probabilities have "
             f"rank {'at least ' if model.projected else ''}{model.rank:,}; a matrix of this shape has at most {full:,}."
         )
+    limit = f"at most {model.rank_bound:,} on any text, although the vocabulary would allow {words:,}"
     if model.rank_bound == full:
         limit = f"at most {full:,} here: {record.tokens:,} tokens and {words:,} words do not allow more"
-    else:
-        limit = f"at most {model.rank_bound:,} on any text, although the vocabulary would allow {words:,}"
-    k90 = model.varying.directions_90
-    k99 = model.varying.directions_99
+    output = model.output_matrix
+    varying = model.varying
+    share = varying.directions_99 / model.embed_dim
     return (
         f"{model.name} ends in a softmax over a {words:,} x {model.embed_dim:,} matrix, so the rank of its "
-        f"log-probabilities is {limit}. On these tokens it is {model.rank:,}. Of their variance from context to "
-        f"context, {k90:,} directions hold 90 % and {k99:,} hold 99 % ({k99 / model.embed_dim:.0%} of D). This "
-        "describes the model's predictions on this text, not whether a higher rank would improve them."
+        f"log-probabilities is {limit}. On these tokens it is {model.rank:,}. The matrix has rank {output.rank:,} and "
+        f"effective rank {output.effective_rank:,.1f}. Of the variance of the log-probabilities from context to "
+        f"context (effective rank {varying.effective_rank:,.1f}), {varying.directions_90:,} directions hold 90 % and "
+        f"{varying.directions_99:,} hold 99 % ({share:.0%} of D). This describes the model's predictions on this "
+        "text, not whether a higher rank would improve them."
     )

@@ -10,13 +10,14 @@ For example:
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from highrank.analysis import analyze, carrying_state
 from highrank.analysis.hf import analyze_hf, encode, load_hf
-from highrank.analysis.matrix import CONTEXTS
+from highrank.analysis.matrix import Options
 from highrank.analysis.record import AnalysisRecord, ModelAnalysis, summarize
 from highrank.errors import UserError
 from highrank.files import read_json, write_json
@@ -34,12 +35,10 @@ def analyze_runs(
     split: str = "test",
     *,
     tokens: int | None = None,  # at most, from the start of the split; None: all
-    projection: int | None = None,
-    contexts: int = CONTEXTS,
-    seed: int = 0,
     data_dir: Path | None = None,
     device: torch.device = CPU,
     on_stage: OnStage = no_stages,
+    **options: Unpack[Options],
 ) -> AnalysisRecord:
     """Analyse the best model of each run on one split of their corpus, which must be the same for all."""
     paths = [Path(folder) for folder in folders]
@@ -48,20 +47,14 @@ def analyze_runs(
         if other.fingerprint != corpus.fingerprint:
             raise UserError(f"{paths[0]} and {path} were trained on different texts: analyse them one at a time.")
     ids = _first_tokens(corpus.splits[split], tokens, split).to(device)
-    models = []
-    for path in paths:
-
-        def on_run_stage(stage: str, done: int, total: int | None, path: Path = path) -> None:
-            on_stage(f"{path}: {stage}", done, total)
-
-        models.append(_analyze_run(path, ids, projection, contexts, seed, on_run_stage))
+    models = [_analyze_run(path, ids, on_stage, **options) for path in paths]
     return AnalysisRecord(
         corpus=Path(corpus.name).name,
         corpus_fingerprint=corpus.fingerprint,
         split=split,
         tokens=len(ids),
         vocabulary=corpus.vocab_size,
-        seed=seed,
+        seed=options.get("seed", 0),
         models=models,
         provenance=provenance(device),
     )
@@ -73,11 +66,9 @@ def analyze_hf_model(
     *,
     precision: str = "float64",
     tokens: int | None = None,
-    projection: int | None = None,
-    contexts: int = CONTEXTS,
-    seed: int = 0,
     device: torch.device = CPU,
     on_stage: OnStage = no_stages,
+    **options: Unpack[Options],
 ) -> AnalysisRecord:
     """Analyse a causal language model of transformers on a UTF-8 text file."""
     try:
@@ -89,13 +80,13 @@ def analyze_hf_model(
     on_stage(f"loading {name}", 0, None)
     model = load_hf(name, device, precision)
     ids = _first_tokens(encode(model, content), tokens, str(text))
-    analysis = analyze_hf(model, ids, projection=projection, contexts=contexts, seed=seed, on_stage=on_stage)
+    analysis = analyze_hf(model, ids, on_stage=on_stage, **options)
     return AnalysisRecord(
         corpus=text.name,
         split=None,
         tokens=len(ids),
         vocabulary=len(model.weight),
-        seed=seed,
+        seed=options.get("seed", 0),
         models=[analysis],
         provenance=provenance(device),
     )
@@ -113,13 +104,13 @@ def write_analysis(path: Path, record: AnalysisRecord) -> None:
     write_json(path, to_json(record))
 
 
-def _analyze_run(
-    folder: Path, ids: Tensor, projection: int | None, contexts: int, seed: int, on_stage: OnStage
-) -> ModelAnalysis:
+def _analyze_run(folder: Path, ids: Tensor, on_stage: OnStage, **options: Unpack[Options]) -> ModelAnalysis:
+    def on_run_stage(stage: str, done: int, total: int | None) -> None:
+        on_stage(f"{folder}: {stage}", done, total)
+
     loaded = load(folder, ids.device)
     recipe = loaded.recipe
-    log_prob = carrying_state(loaded.model.double())
-    result = analyze(log_prob, ids, projection=projection, contexts=contexts, seed=seed, on_stage=on_stage)
+    result = analyze(carrying_state(loaded.model.double()), ids, on_stage=on_run_stage, **options)
     summary = summarize(
         result,
         name=folder.resolve().name,
