@@ -25,7 +25,7 @@ def test_quickstart_shows_the_bottleneck(short, tmp_path):
     highrank("quickstart", cwd=tmp_path)
     report = json.loads((tmp_path / "quickstart" / "report.json").read_text())
     softmax, moc, mos, _ = report["fits"]
-    assert softmax["rank"] == moc["rank"] == quickstart.EMBED_DIM + 2
+    assert softmax["rank"] == moc["rank"] == moc["rank_bound"] == quickstart.EMBED_DIM + 2
     assert mos["rank"] == quickstart.WORDS
     assert moc["parameters"] == mos["parameters"]
     assert mos["kl"] < softmax["kl"]

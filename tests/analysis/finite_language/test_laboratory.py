@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from highrank.analysis.finite_language.bounds import ranks
-from highrank.analysis.finite_language.laboratory import fit_adam, fit_lbfgs, measure, random_model, rank
+from highrank.analysis.finite_language.laboratory import fit_lbfgs, measure, random_model, rank
 from highrank.analysis.finite_language.sweep import Effort, _jitter, sweep
 from highrank.analysis.rank import press_tolerance
 from highrank.data.synthetic import low_rank_language
@@ -72,27 +72,6 @@ def test_lbfgs_minimises_kl_and_not_the_reverse_kl():
     (gradient,) = torch.autograd.grad(-(p * dataclasses.replace(fit, w=w).log_prob()).sum(dim=1).mean(), w)
     assert LANGUAGE.kl(fit.log_prob()) > 1e-3
     assert gradient.abs().max() < 1e-4
-
-
-def test_adam_returns_the_curve_of_kl_and_ends_with_small_steps():
-    model = make_model("softmax", d=2)
-    before = LANGUAGE.kl(model.log_prob())
-    model.w.requires_grad_()
-    weights = []
-    steps = []
-
-    def log_prob():
-        weights.append(model.w.detach().clone())
-        return model.log_prob()
-
-    curve = fit_adam(log_prob, [model.w], LANGUAGE, 50, 0.05, steps.append)
-    assert [step for step, _ in curve] == [0, 20, 40]
-    assert steps == [0, 20, 40, 50]
-    assert curve[0][1] == pytest.approx(before)
-    assert curve[-1][1] < curve[0][1]
-    moves = [(b - a).abs().max().item() for a, b in itertools.pairwise(weights)]
-    assert moves[0] == pytest.approx(0.05, rel=1e-3)
-    assert moves[-1] < 0.002  # the end of a cosine schedule
 
 
 def test_only_mixtures_are_jitter():

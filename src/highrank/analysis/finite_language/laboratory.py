@@ -1,12 +1,12 @@
-"""Models fitted to a finite language: their log-probabilities, two optimisers, and the measurement of a fit.
+"""Models fitted to a finite language: their log-probabilities, how to fit them, and the measurement of a fit.
 
 `highrank theory` fits models whose pi and h are free for every context, the paper's universal approximator (section
-2.1): only the head limits them. The quickstart fits the toolkit's own heads.
+2.1): only the head limits them. `fit_head` does the same for a `highrank.heads` module.
 
 Shapes: N contexts, M words, K components, D embedding size; h (N, K, D), prior (N, K), w (M, D), b (M,).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -133,32 +133,6 @@ def random_model(
 
     b = torch.zeros(m, dtype=torch.float64) if bias else None
     return Model(kind, normal(n, k, embed_dim, scale=1), normal(n, k, scale=0.1), normal(m, embed_dim, scale=0.4), b)
-
-
-def fit_adam(
-    log_prob: Callable[[], Tensor],
-    parameters: Sequence[Tensor],
-    language: FiniteLanguage,
-    steps: int,
-    lr: float,
-    on_step: Callable[[int], object],
-) -> list[tuple[int, float]]:
-    """Minimise KL by full-batch Adam with a cosine schedule; return the curve of KL over steps."""
-    optimizer = torch.optim.Adam(parameters, lr=lr)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    p = language.log_p.exp().to(parameters[0].dtype)
-    curve: list[tuple[int, float]] = []
-    for step in range(steps):
-        optimizer.zero_grad()
-        loss = -(p * log_prob()).sum(dim=1).mean()
-        loss.backward()
-        optimizer.step()
-        schedule.step()
-        if step % 20 == 0:
-            curve.append((step, loss.item() - language.entropy))
-            on_step(step)
-    on_step(steps)
-    return curve
 
 
 def fit_lbfgs(start: Model, language: FiniteLanguage, evaluations: int) -> Model:
