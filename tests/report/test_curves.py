@@ -57,13 +57,6 @@ def test_the_study_over_k_has_a_figure_of_its_own(draw):
     assert lines(figures["components"], 1)[1] == [[15.0], [9970.0]]
 
 
-def test_the_spectrum_is_of_the_best_model_per_head(draw):
-    softmax = analysis("test", 400, "ptb-softmax", 1, "softmax", projected=500)
-    figure = draw(None, {"a": analysis(rank=8000, epochs=9), "b": analysis(rank=7000), "c": softmax})["spectrum"]
-    assert lines(figure) == [[[1.0, 2.0, 9.0], [1.0, 0.5, 0.05]]] * 2
-    assert [line.get_color() for line in figure.axes[0].lines] == [HEADS["mos"], HEADS["softmax"]]
-
-
 def test_runs_of_one_head_differ_by_dashes(draw):
     figure = draw({"a": run_record(), "b": run_record(settings=["train.lr=15"]), "c": run_record("ptb-softmax")})
     curves = [line for line in figure["curves-ptb"].axes[0].lines if "min" in line.get_label()]

@@ -184,14 +184,6 @@ def test_one_run_is_not_a_study(tmp_path):
     assert component_study(load_runs(write_results(tmp_path, {"alone": run_record()}))) == {}
 
 
-def test_of_equal_studies_the_longest_is_shown(tmp_path):
-    runs = {
-        f"k{k}-{n}": run_record(settings=[f"model.n_components={k}"], epochs=n) for k in (1, 5) for n in (20, 60, 40)
-    }
-    study = component_study(load_runs(write_results(tmp_path, runs)))
-    assert [run.record.epochs for run in study.values()] == [60, 60]
-
-
 def test_analyses_fill_the_tables_of_rank_and_divergence(tmp_path):
     softmax = analysis("test", 402, "ptb-softmax", 1, "softmax", kld=None)
     write_results(tmp_path, None, {"a": analysis("test", 9970), "deeper/b": analysis("valid", 9971), "c": softmax})
@@ -319,10 +311,6 @@ def test_as_good_means_both_valid_and_test(ours, good):
     assert Result((58.0, 56.0), ours).is_as_good(Quantity("ppl", ("valid", "test"))) is good
 
 
-def test_nothing_is_as_good_without_a_number_of_the_paper():
-    assert not Result(None, (1.0,)).is_as_good(Quantity("ppl"))
-
-
 @pytest.mark.parametrize(
     ("kind", "key"), [("run", "seed"), ("run", "stages[0].valid_ppl"), ("analysis", "models[0].head")]
 )
@@ -353,9 +341,3 @@ def test_numbers_that_the_paper_prints_twice_agree():
     assert get_recipe("ptb-mos").paper[0].test == paper.COMPONENTS[15].test
     assert paper.RANK["ptb-softmax"].test == get_recipe("ptb-softmax").model.embed_dim
     assert paper.RANK["ptb-moc"].test == get_recipe("ptb-moc").model.embed_dim
-
-
-@pytest.mark.parametrize("recipe", ["ptb-softmax", "wt2-softmax"])
-def test_each_addition_helps_in_the_paper(recipe):
-    states = [paper.SINGLE_MODELS[recipe, state] for state in ("trained", "finetuned", "cache", "dynamic")]
-    assert states == sorted(states, reverse=True)

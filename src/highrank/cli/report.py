@@ -16,7 +16,7 @@ def report(
     ] = Path("results"),
     output: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FOLDER", help="Write report.html, report.md and figures into this folder."),
+        typer.Option("--out", metavar="FOLDER", help="Write report.html and figures into this folder."),
     ] = None,
     readme: Annotated[
         list[Path] | None,

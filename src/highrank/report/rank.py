@@ -90,19 +90,13 @@ def component_study(runs: list[RecordedRun]) -> dict[int, RecordedRun]:
 def component_analyses(analyses: list[RecordedAnalysis], epochs: int | None) -> dict[int, RecordedAnalysis]:
     """Return the best analysis of ptb-mos for each K; those of models trained for `epochs` come first."""
     by_k: dict[int, RecordedAnalysis] = {}
-    for analysis in sorted(analyses, key=lambda one: (one.model.epochs != epochs, analysis_order(one))):
+    for analysis in sorted(analyses, key=lambda one: (one.model.epochs != epochs, _analysis_order(one))):
         if analysis.model.recipe == "ptb-mos":
             by_k.setdefault(analysis.model.n_components, analysis)
     return by_k
 
 
-def has_recipe_k(analysis: RecordedAnalysis) -> bool:
-    """Return whether an analysed model has as many components as its recipe."""
-    recipe = RECIPES.get(analysis.model.recipe or "")
-    return recipe is not None and analysis.model.n_components == recipe.model.n_components
-
-
-def analysis_order(analysis: RecordedAnalysis) -> tuple[bool, bool, int]:
+def _analysis_order(analysis: RecordedAnalysis) -> tuple[bool, bool, int]:
     """Sort key: exact ranks before lower bounds, test before validation, long training before short."""
     return analysis.is_lower_bound, analysis.record.split != "test", -(analysis.model.epochs or 0)
 
@@ -116,11 +110,12 @@ def _rows_by_head(
     """Return a row per head with the paper's number and the result of our best analysed model, for each split."""
     rows = []
     for recipe, head in HEADS.items():
-        candidates = [analysis for analysis in analyses if analysis.model.recipe == recipe and has_recipe_k(analysis)]
+        k = RECIPES[recipe].model.n_components
+        candidates = [one for one in analyses if one.model.recipe == recipe and one.model.n_components == k]
         results = []
         for split in SPLITS:
             of_split = [analysis for analysis in candidates if analysis.record.split == split]
-            ours = result(min(of_split, key=analysis_order)) if of_split else Result()
+            ours = result(min(of_split, key=_analysis_order)) if of_split else Result()
             results.append(replace(ours, paper=(getattr(in_paper[recipe], split),), source=source))
         rows.append(Row(head, tuple(results)))
     return rows

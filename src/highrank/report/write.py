@@ -9,7 +9,7 @@ from highrank.files import write_text
 from highrank.plotting import save_figure
 from highrank.recipes import RECIPES
 from highrank.report.build import Report
-from highrank.report.figures.curves import CaptionedFigure, report_figures
+from highrank.report.figures.curves import report_figures
 from highrank.report.overview import all_runs
 from highrank.report.page import data_uri, render
 from highrank.report.perplexity import CORPORA, single_model_in_paper
@@ -24,10 +24,9 @@ END = "<!-- end of {name} -->"
 
 
 def write_report(report: Report, folder: Path) -> list[Path]:
-    """Write report.html, report.md and figures/ into a folder; return the files, the page first."""
+    """Write report.html and figures/ into a folder; return the files, the page first."""
     link = _relative(report.results, folder)
     sections = [section for name, section in report.sections(link).items() if name != "results"]  # has every row
-    runs = all_runs(report.runs, link)
     figures = report_figures(report.runs, report.analyses)
     files = []
     for name, figure in figures.items():
@@ -41,11 +40,10 @@ def write_report(report: Report, folder: Path) -> list[Path]:
         sections=sections,
         figures=[(f"figure-{name}", uris[name], figure.caption) for name, figure in figures.items()],
         missing=report.missing(),
-        runs=runs,
+        runs=all_runs(report.runs, link),
     )
     write_text(folder / "report.html", html)
-    write_text(folder / "report.md", _markdown(report, sections, figures, runs))
-    return [folder / "report.html", folder / "report.md", *files]
+    return [folder / "report.html", *files]
 
 
 def update_document(document: Path, report: Report) -> bool:
@@ -113,16 +111,3 @@ def _cards(runs: list[RecordedRun]) -> list[tuple[str, str, Text]]:
             title = f"{corpus_name}, test perplexity{how}"
             cards.append((title, f"{best.test:.2f}", (Code(best.run.recipe), about)))
     return cards
-
-
-def _markdown(report: Report, sections: list[Section], figures: dict[str, CaptionedFigure], runs: Section) -> str:
-    parts = [f"# {TITLE}", _summary(report)]
-    for section in sections:
-        about = text_to_markdown(section.about)
-        parts += [f"## {section.title}", *([about] if about else []), section_to_markdown(section)]
-    if figures:
-        parts.append("## Curves")
-        parts += [f"![{figure.caption}](figures/{name}.png)" for name, figure in figures.items()]
-    parts += ["## Tables of the paper that are not here", "\n".join(f"- {item}" for item in report.missing())]
-    parts += [f"## {runs.title}", to_markdown(runs.table)]
-    return "\n\n".join(parts) + "\n"

@@ -1,4 +1,4 @@
-"""Figures of the report: learning curves over epochs and over time, perplexity and rank over K, singular values."""
+"""Figures of the report: learning curves over epochs and over time, perplexity and rank over K."""
 
 from dataclasses import dataclass
 from itertools import cycle, pairwise
@@ -8,7 +8,7 @@ from highrank.plotting import GREY, HEADS, PURPLE, pyplot
 from highrank.recipes import RECIPES
 from highrank.report import paper
 from highrank.report.perplexity import CORPORA
-from highrank.report.rank import K_VALUES, analysis_order, component_analyses, component_study, has_recipe_k
+from highrank.report.rank import K_VALUES, component_analyses, component_study
 from highrank.report.records import RecordedAnalysis, RecordedRun
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ def report_figures(runs: list[RecordedRun], analyses: list[RecordedAnalysis]) ->
     """Draw the figures for which there are records, by name."""
     figures = {f"curves-{corpus}": learning_curves(corpus, runs) for corpus in CORPORA}
     figures["components"] = components(runs, analyses)
-    figures["spectrum"] = spectrum(analyses)
     return {name: figure for name, figure in figures.items() if figure is not None}
 
 
@@ -39,7 +38,7 @@ def learning_curves(corpus: str, runs: list[RecordedRun]) -> CaptionedFigure | N
     shown = _runs_to_draw(corpus, runs)
     if not shown:
         return None
-    figure, axes = _panels(2)
+    figure, axes = _two_panels()
     styles = _line_styles(shown)
     in_paper = {run.recipe: line for run in shown if (line := _paper_perplexity(run.recipe))}
     lowest = min(*in_paper.values(), *(min(_finite_curve(run)["valid_ppl"]) for run in shown), float("inf"))
@@ -74,7 +73,7 @@ def components(runs: list[RecordedRun], analyses: list[RecordedAnalysis]) -> Cap
     ranks = {k: analysis.model.rank for k, analysis in component_analyses(analyses, epochs).items()}
     if len(study) < 2 and len(ranks) < 2:
         return None
-    figure, axes = _panels(2)
+    figure, axes = _two_panels()
     perplexities = {k: run.record.test_ppl for k, run in study.items()}
     for axis, ours, part in ((axes[0], perplexities, "test"), (axes[1], ranks, "rank")):
         in_paper = [getattr(values, part) for values in paper.COMPONENTS.values()]
@@ -89,27 +88,6 @@ def components(runs: list[RecordedRun], analyses: list[RecordedAnalysis]) -> Cap
     training = f" after {epochs} epochs each" if epochs else ""
     caption = f"Penn Treebank: perplexity and rank over K; ours{training}, the paper's after complete schedules."
     return CaptionedFigure(caption, figure)
-
-
-def spectrum(analyses: list[RecordedAnalysis]) -> CaptionedFigure | None:
-    """Draw the singular values of the best analysed model of each Penn Treebank recipe."""
-    best: dict[str, RecordedAnalysis] = {}
-    for analysis in sorted(analyses, key=analysis_order):
-        recipe = analysis.model.recipe or ""
-        if recipe.startswith("ptb-") and has_recipe_k(analysis) and any(analysis.model.spectrum.values):
-            best.setdefault(recipe, analysis)
-    if not best:
-        return None
-    figure, (axis,) = _panels(1)
-    for recipe, analysis in best.items():
-        singular_values = analysis.model.spectrum.values
-        normalised = [value / max(singular_values) for value in singular_values]
-        label = f"{recipe}: rank {'at least ' if analysis.is_lower_bound else ''}{analysis.model.rank:,}"
-        axis.plot(analysis.model.spectrum.index, normalised, color=_colour(recipe), label=label)
-    axis.set(xscale="log", yscale="log", xlabel="index", ylabel="singular value / largest")
-    axis.legend(fontsize=9)
-    split = next(iter(best.values())).record.split
-    return CaptionedFigure(f"Penn Treebank, {split}: singular values of the matrix of log-probabilities.", figure)
 
 
 def _runs_to_draw(corpus: str, runs: list[RecordedRun]) -> list[RecordedRun]:
@@ -167,12 +145,12 @@ def _use_plain_ticks(axis: "Axes", lowest: float) -> None:
     axis.yaxis.set_minor_locator(ticker.NullLocator())
 
 
-def _panels(count: int) -> tuple["Figure", list["Axes"]]:
-    figure, axes = pyplot().subplots(1, count, figsize=(4.95 * count, 3.8), layout="constrained", squeeze=False)
-    for axis in axes[0]:
+def _two_panels() -> tuple["Figure", list["Axes"]]:
+    figure, axes = pyplot().subplots(1, 2, figsize=(9.9, 3.8), layout="constrained")
+    for axis in axes:
         axis.grid(color="#888888", alpha=0.25, linewidth=0.6)
         axis.spines[["top", "right"]].set_visible(False)
-    return figure, list(axes[0])
+    return figure, list(axes)
 
 
 def _line_styles(runs: list[RecordedRun]) -> dict[str, dict[str, Any]]:
