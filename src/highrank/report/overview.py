@@ -5,7 +5,7 @@ from highrank.report.perplexity import CORPORA, own_recipes
 from highrank.report.records import RecordedRun
 from highrank.report.results import NOT_RUN, PERPLEXITY, Section
 from highrank.report.scores import Score, best_on_validation, final_score, runs_of, score
-from highrank.report.table import Cell, Code, Column, Table, keep_together
+from highrank.report.table import Cell, Code, Column, Table
 
 
 def best_runs(runs: list[RecordedRun], link: str) -> Section:
@@ -21,7 +21,8 @@ def best_runs(runs: list[RecordedRun], link: str) -> Section:
             rows.append([Cell(Code(recipe.name)), *missing, *paper_cells, Cell()])
             continue
         dynamic = score(best.run, "dynamic")
-        cells = [Cell(_training(best)), Cell(_perplexity(best), strong=True)]
+        training = best.origin().training() + ("; finetuned" if best.run.is_finetuned else "")
+        cells = [Cell(training), Cell(_perplexity(best), strong=True)]
         cells.append(Cell(_perplexity(dynamic)) if dynamic else Cell(NOT_RUN, style="none"))
         record = Cell("record", f"{link}/{best.run.path}")
         rows.append([Cell(Code(recipe.name)), *cells, *paper_cells, record])
@@ -55,13 +56,6 @@ def all_runs(runs: list[RecordedRun], link: str) -> Section:
     names = ("epochs", "minutes", "valid / test", "dynamic", "seed", "commit", "machine")
     columns = [Column("record", "left"), Column("run", "left"), *map(Column, names)]
     return Section("runs", "All runs", Table(columns, rows))
-
-
-def _training(best: Score) -> str:
-    time = keep_together(f"{best.seconds / 60:.1f} min")
-    finetuned = ", finetuned" if best.run.is_finetuned else ""
-    changes = "".join(f", {key}={value}" for key, value in best.run.changes.items())
-    return f"{time} of one {best.run.machine()}, {keep_together(f'{best.epochs} epochs')}{finetuned}{changes}"
 
 
 def _perplexity(one: Score) -> str:
