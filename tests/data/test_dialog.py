@@ -145,6 +145,13 @@ def test_a_single_speaker_is_always_the_same():
     assert all(OTHER not in context for context, _, _ in examples)
 
 
+def test_a_response_still_to_come_has_a_context():
+    dialogs = encode_dialogs([utterances("A: a b", "B: ")], WORDS, max_words=40)
+    (batch,) = DialogBatches(dialogs, batch_size=1).batches()
+    a, b = (WORDS.index(w) for w in "ab")
+    assert columns([batch]) == [((OTHER, a, b), (BOS,), (EOS,))]
+
+
 @pytest.mark.parametrize("context_size", [1, 3, 100])
 def test_batches_hold_every_example_once(context_size):
     rng = np.random.default_rng(0)

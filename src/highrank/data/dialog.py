@@ -3,12 +3,12 @@
 A dialog folder holds train.jsonl, valid.jsonl and test.jsonl in the format of Zhao et al. (2017): every line is one
 dialog, `{"utts": [[speaker, text, ...], ...]}`; other keys, and what follows a text (dialog acts), are ignored.
 
-Every utterance but a dialog's first is a response, and the utterances before it are its context. As in Zhao et al.'s
-code, text is lower-cased and split at white space and punctuation (it's -> it ' s), a window of 10 utterances holds the
-response and up to 9 of context, and a longer utterance is cut to its first 40 words and still ends in <eos>.
-Utterances without a word are dropped.
+Every utterance except the first of a dialog is a response; the utterances before it are its context. Utterances
+without a word are dropped. The following is as in Zhao et al.'s code: text is lower-cased and split at white space and
+punctuation (it's -> it ' s); a window of 10 utterances holds the response and up to 9 utterances of context; a longer
+utterance is cut to its first 38 words (40 tokens with start and end), and <eos> still follows them.
 
-The context is one sequence: each utterance is preceded by <same> if the respondent speaks it, by <other> if not.
+The context is one sequence. Each of its utterances starts with <same> if the respondent speaks it, else with <other>.
 
 Shapes: S context words, T response words with their <eos>, B examples per batch, V vocabulary.
 """
@@ -70,7 +70,7 @@ class Batch(NamedTuple):
     target_mask: Tensor  # (T, B) bool, True at real words
 
 
-def read_dialog_corpus(folder: Path, vocab_size: int = 10_000, max_words: int = 40, name: str = "") -> DialogCorpus:
+def read_dialog_corpus(folder: Path, vocab_size: int = 10_000, max_words: int = 38, name: str = "") -> DialogCorpus:
     """Read a dialog folder. The vocabulary comes from train.jsonl only and includes the special words."""
     paths = {split: folder / f"{split}.jsonl" for split in SPLITS}
     dialogs = {split: read_dialogs(path) for split, path in paths.items()}
@@ -98,7 +98,7 @@ def read_dialogs(path: Path) -> list[list[Utterance]]:
 
 def _parse_dialog(line: str, place: str) -> list[Utterance]:
     try:
-        utterances = [Utterance(speaker, split_words(text)) for speaker, text, *_ in json.loads(line)["utts"]]
+        utterances = [Utterance(str(speaker), split_words(text)) for speaker, text, *_ in json.loads(line)["utts"]]
     except json.JSONDecodeError as error:
         raise UserError(f"{place}: not valid JSON ({error.msg} at column {error.colno}).") from None
     except (KeyError, TypeError, ValueError, AttributeError):
@@ -170,6 +170,7 @@ class DialogBatches:
         middles = dialogs.starts[responses]
         ends = dialogs.starts[responses + 1]
         self.batch_size = batch_size
+        self.device = torch.device(device)
         self.n_examples = len(responses)
         self.context_lengths = _round_up((middles - starts).numpy(), context_multiple)
         self.response_lengths = _round_up((ends - middles).numpy(), response_multiple)
@@ -204,22 +205,21 @@ class DialogBatches:
         """Build the batch of these examples, which must share a bucket."""
         length_s = int(self.context_lengths[examples[0]])
         length_t = int(self.response_lengths[examples[0]])
-        device = self._words.device
         filler = np.full(self.batch_size - len(examples), examples[0])
-        column = torch.from_numpy(np.concatenate([examples, filler])).to(device)
-        is_real = torch.arange(self.batch_size, device=device) < len(examples)  # (B,)
+        column = torch.from_numpy(np.concatenate([examples, filler])).to(self.device)
+        is_real = torch.arange(self.batch_size, device=self.device) < len(examples)  # (B,)
         start = self._starts[column]
         middle = self._middles[column]
         end = self._ends[column]
 
-        position = start + torch.arange(length_s, device=device)[:, None]  # (S, B)
+        position = start + torch.arange(length_s, device=self.device)[:, None]  # (S, B)
         context_mask = position < middle
         position = torch.minimum(position, middle)
         context = self._words[position]
         by_other = self._speakers[position] != self._speakers[middle]
         context = context.masked_fill((context == SAME) & by_other, OTHER).masked_fill(~context_mask, PAD)
 
-        position = middle + torch.arange(length_t, device=device)[:, None]  # (T, B)
+        position = middle + torch.arange(length_t, device=self.device)[:, None]  # (T, B)
         target_mask = (position < end) & is_real
         inputs = self._words[torch.minimum(position, end - 1)]
         inputs[0] = BOS

@@ -16,7 +16,7 @@ class DialogDataSpec:
     corpus: str
     vocab_size: int = 10_000  # Zhao et al.; here the special words count too
     context_size: int = 9  # utterances; Zhao et al.: a window of 10 with the response
-    max_words: int = 40  # per utterance; Zhao et al.
+    max_words: int = 38  # per utterance; Zhao et al.: 40 with the start and end tokens
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,12 @@ class Seq2SeqSpec:
 
 @dataclass(frozen=True)
 class DecodingSpec:
-    """How responses are generated for BLEU; the values are the paper's (section 3.1)."""
+    """How responses are generated for BLEU. The first three values are the paper's (section 3.1)."""
 
     beam_size: int = 10
     n_best: int = 5
     max_length: int = 30  # words
+    length_penalty: float = 0.0  # as in `highrank.evaluation.beam`; the paper mentions none
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,100 @@
+"""Scores of a sequence-to-sequence model on dialogs: perplexity of the responses, and BLEU of generated ones."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from highrank.data.dialog import BOS, EOS, OTHER, PAD, SAME, UNK, Batch, DialogBatches
+from highrank.evaluation.beam import beam_search
+from highrank.evaluation.bleu import BleuScores, corpus_bleu, precision_recall
+from highrank.evaluation.mode import in_eval_mode
+from highrank.evaluation.perplexity import Evaluation
+from highrank.models.seq2seq import Seq2Seq
+from highrank.progress import OnProgress, no_progress
+from highrank.recipes.switchboard import DecodingSpec
+
+NEVER_GENERATED = (PAD, UNK, BOS, SAME, OTHER)
+
+
+@dataclass(frozen=True)
+class Responses:
+    """What a model answers to each context of a split, in one order for all fields."""
+
+    hypotheses: list[list[list[int]]]  # by context and rank: word ids
+    log_probs: list[list[float]]  # by context and rank
+    references: list[list[int]]  # by context: the word ids of the real response
+
+    def bleu(self) -> BleuScores:
+        """Return precision and recall of sentence BLEU."""
+        return precision_recall(self.hypotheses, [[reference] for reference in self.references])
+
+    def corpus_bleu(self) -> float:
+        """Return the corpus BLEU of the best hypothesis of every context."""
+        return corpus_bleu([own[0] for own in self.hypotheses], [[reference] for reference in self.references])
+
+
+@torch.no_grad()
+@in_eval_mode
+def evaluate_dialogs(
+    model: Seq2Seq,
+    batches: DialogBatches,
+    *,
+    score: Callable[[Batch], Tensor] | None = None,
+    on_progress: OnProgress = no_progress,
+) -> Evaluation:
+    """Compute the mean loss per response word, counting every <eos>.
+
+    `score` replaces the model's forward pass, for example to validate in the precision of training.
+    """
+    total = torch.zeros((), dtype=torch.float64, device=batches.device)
+    tokens = torch.zeros((), dtype=torch.int64, device=batches.device)
+    plan = batches.plan()
+    for done, examples in enumerate(plan, 1):
+        batch = batches.build(examples)
+        total += (score or model)(batch).double().sum()
+        tokens += batch.target_mask.sum()
+        on_progress(done, len(plan))
+    return Evaluation((total / tokens).item(), int(tokens))
+
+
+@torch.no_grad()
+@in_eval_mode
+def generate_responses(
+    model: Seq2Seq,
+    batches: DialogBatches,
+    decoding: DecodingSpec,
+    *,
+    forbidden: Sequence[int] = NEVER_GENERATED,
+    on_progress: OnProgress = no_progress,
+) -> Responses:
+    """Search the best responses to every context of a split.
+
+    Hypotheses never contain <unk>, so unknown words of a reference count as missed.
+    """
+    responses = Responses([], [], [])
+    plan = batches.plan()
+    for done, examples in enumerate(plan, 1):
+        batch = batches.build(examples)
+        found = beam_search(
+            model,
+            torch.full((batches.batch_size,), BOS, device=batches.device),
+            model.encode(batch.context, batch.context_mask),
+            eos=EOS,
+            beam_size=decoding.beam_size,
+            n_best=decoding.n_best,
+            max_length=decoding.max_length,
+            length_penalty=decoding.length_penalty,
+            forbidden=forbidden,
+        )
+        n_real = len(examples)  # the columns after these only fill up the batch
+        hypotheses = found.to_lists()[:n_real]
+        log_probs = found.log_prob.t().tolist()[:n_real]
+        responses.hypotheses.extend(hypotheses)
+        responses.log_probs.extend(p[: len(own)] for p, own in zip(log_probs, hypotheses, strict=True))
+        lengths = batch.target_mask.sum(0).tolist()[:n_real]
+        targets = batch.targets.t().tolist()
+        responses.references.extend(targets[b][: length - 1] for b, length in enumerate(lengths))
+        on_progress(done, len(plan))
+    return responses
