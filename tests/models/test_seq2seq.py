@@ -140,6 +140,14 @@ def test_dropout_acts_in_training_only():
         assert torch.equal(model(example_batch()), model(example_batch()))
 
 
+def test_bfloat16_autocast_changes_the_loss_little():
+    model = build_seq2seq(SPEC, V)
+    with torch.autocast("cpu", torch.bfloat16):
+        nll = model(example_batch())
+    assert nll.dtype == torch.float32
+    torch.testing.assert_close(nll, model(example_batch()), rtol=0.02, atol=0.02)
+
+
 def test_embeddings_are_shared_and_counted_once():
     model = build_seq2seq(SPEC, V)
     assert model.head.weight is model.backbone.embedding

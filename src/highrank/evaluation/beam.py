@@ -1,11 +1,11 @@
 """Decoding with any model that predicts one word at a time: beam search and sampling, for many contexts at once.
 
-A hypothesis ends with <eos>, or after `max_length` words without it. The probabilities of all of these sum to one, so
-they are the outcomes that a model's distribution over responses is about. Search ranks them by
+A hypothesis ends with <eos>, or after `max_length` words without it. These are all possible outcomes, so their
+probabilities sum to one. Beam search ranks them by
 
     score = log-probability / tokens^length_penalty          tokens: the words, and <eos> if the hypothesis has it
 
-With a penalty of 0 that is the log-probability itself, which favours short responses; 1 is the mean per token.
+With a penalty of 0 the score is the log-probability, which favours short hypotheses; with 1 it is the mean per token.
 
 Shapes: W hypotheses per context (the beam), B contexts, V vocabulary, L the maximum length. Hypotheses are rows of the
 model's batch: row w * B + b is hypothesis w of context b.
@@ -64,8 +64,8 @@ def beam_search(
 ) -> Hypotheses:
     """Return the `n_best` hypotheses per context that a beam of `beam_size` finds.
 
-    Ended hypotheses leave the beam, so they never displace one that goes on. The search is exact if the beam is as
-    wide as the number of prefixes. It stops early once no prefix in any beam can still reach the best `n_best`.
+    Hypotheses that end leave the beam, so all W places belong to prefixes that go on. The search is exact if the beam
+    holds every prefix. It stops early once no prefix can still lead to one of the `n_best`, in any context.
     """
     _check_mode(model)
     n_contexts = len(words)
@@ -74,7 +74,8 @@ def beam_search(
     last = words.repeat(beam_size)  # (W B,)
     prefixes = words.new_zeros(beam_size, n_contexts, max_length)
     log_prob = torch.full((beam_size, n_contexts), -torch.inf, device=words.device)
-    log_prob[0] = 0.0  # all rows start equal: only the first may go on, or every hypothesis would be found W times
+    log_prob[0] = 0.0  # all rows start equal; if more than the first went on, every hypothesis would be found W times
+    excluded = torch.tensor(forbidden, dtype=torch.int64, device=words.device)
     best = Hypotheses(
         words.new_zeros(n_best, n_contexts, max_length),
         words.new_zeros(n_best, n_contexts),
@@ -84,7 +85,7 @@ def beam_search(
     for length in range(max_length):
         next_log_p, state = model.step(last, state)
         total = log_prob[..., None] + next_log_p.view(beam_size, n_contexts, -1)  # (W, B, V)
-        total[..., list(forbidden)] = -torch.inf
+        total.index_fill_(-1, excluded, -torch.inf)
         best = _merge(best, prefixes, length, total[..., eos], (length + 1) ** length_penalty)
         total[..., eos] = -torch.inf
 

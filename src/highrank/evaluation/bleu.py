@@ -12,7 +12,7 @@ Sentence BLEU uses smoothing 7 of Chen and Cherry (2014), their smoothing 4 foll
 
 We complete that definition as follows. Both steps include order N + 1, so p_n does not depend on N. Orders that the
 hypothesis is too short for (l_n = 0) are left out of the geometric mean. A hypothesis that shares no word with the
-reference scores 0. Then scores are at most 1, and a perfect match of any length scores exactly 1.
+reference scores 0. With these rules no score exceeds 1, and a perfect match of any length scores 1.
 
 NLTK's `method7` averages precisions where Chen and Cherry average counts, so its scores exceed 1 for good hypotheses;
 it also takes 5-grams as the order above N whatever N is, and halves the counts of smoothing 4.

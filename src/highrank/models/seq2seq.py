@@ -5,8 +5,8 @@
     c_t = sum_i softmax_i(s_t . W_a memory_i) memory_i                      attention (Luong et al. 2015, "general")
     g_t = tanh(W_c [s_t; c_t])                                              the head's input
 
-g_t is not fed back into the LSTM, so training runs the decoder over all time steps in one call, and so the attention.
-Padding follows the real words; it never changes a loss or a gradient of the real ones.
+g_t is not fed back into the LSTM, so training computes the LSTM, and then the attention, for all time steps at once.
+Padding follows the real words and never changes their losses or any gradient.
 
 Shapes: S context words, T response words, B contexts, V vocabulary; D embedding, E encoder (per direction), H decoder
 and G attention size. Hidden states g are (T, B, G).
