@@ -36,29 +36,30 @@ class Timing:
 
 
 def time_call(call: Call, device: torch.device, rounds: int, clock: Callable[[], float] = time.perf_counter) -> Timing:
-    """Time a call about `rounds` times or more, after a warm-up.
+    """Time a call at least about `rounds` times, after a warm-up.
 
     On a GPU each call is timed between two events, with a cold L2 cache; launching its kernels is part of the time.
+    On a CPU a measurement is the mean of several calls if one is too short for `clock`.
     """
-    measure = _measure_on_gpu if device.type == "cuda" else _measure_on_cpu
-    samples = measure(call, 0.0, clock)
-    if len(samples) < rounds:
-        samples = measure(call, rounds * max(samples), clock)
-    return Timing.of(samples)
+    return Timing.of(_measure_on_gpu(call, rounds) if device.type == "cuda" else _measure_on_cpu(call, rounds, clock))
 
 
-def _measure_on_gpu(call: Call, milliseconds: float, clock: Callable[[], float]) -> list[float]:
+def _measure_on_gpu(call: Call, rounds: int) -> list[float]:
     from triton.testing import do_bench
 
-    samples: list[float] = do_bench(call, rep=max(100, math.ceil(milliseconds)), return_mode="all")
+    samples: list[float] = do_bench(call, return_mode="all")  # for 100 ms
+    if len(samples) < rounds:
+        samples = do_bench(call, rep=math.ceil(rounds * max(samples)), return_mode="all")
     return samples
 
 
-def _measure_on_cpu(call: Call, milliseconds: float, clock: Callable[[], float]) -> list[float]:
+def _measure_on_cpu(call: Call, rounds: int, clock: Callable[[], float]) -> list[float]:
     from torch.utils.benchmark import Timer
 
     timer = Timer("call()", globals={"call": call}, num_threads=torch.get_num_threads(), timer=clock)
-    measured = timer.blocked_autorange(min_run_time=max(CPU_SECONDS, milliseconds / 1e3))
+    measured = timer.blocked_autorange(min_run_time=CPU_SECONDS)
+    if len(measured.times) < rounds:
+        measured = timer.blocked_autorange(min_run_time=rounds * max(measured.raw_times))
     return [seconds * 1e3 for seconds in measured.times]
 
 
