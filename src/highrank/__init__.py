@@ -1,7 +1,7 @@
 """highrank: language models that break the softmax bottleneck.
 
-The heads are drop-in modules: each owns its exact loss (`nll`), its distribution (`log_prob`) and, for the mixtures,
-its parts (`components`). `load` opens a trained run.
+The heads are drop-in modules with an exact loss (`nll`), log-probabilities (`log_prob`) and, for the mixtures, mixture
+weights and context vectors (`components`). `load` opens a trained run.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import importlib
 
 from highrank._version import __version__
 
-TYPE_CHECKING = False  # typing's is the same to a type checker; to import it takes longer than all else here
+TYPE_CHECKING = False  # instead of typing.TYPE_CHECKING: importing typing would take longer than the rest
 if TYPE_CHECKING:
     from typing import Any
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MoCHead", "MoSHead", "SoftmaxHead", "__version__", "load"]
 
-# Imported when first used, so that commands which need no torch do not wait for it.
-_HOMES = {
+# Imported on first use, so that commands without torch start quickly.
+_MODULES = {
     "MoCHead": "highrank.heads",
     "MoSHead": "highrank.heads",
     "SoftmaxHead": "highrank.heads",
@@ -35,6 +35,6 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'highrank' has no attribute {name!r}")

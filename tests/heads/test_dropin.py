@@ -1,4 +1,4 @@
-"""A head on anyone's model: what compiles, copies, shards, freezes and differentiates it."""
+"""Heads inside other people's models: compiled, exported, copied, frozen, checkpointed."""
 
 import copy
 import io
@@ -33,7 +33,7 @@ def gradients(head: nn.Module, loss: Tensor) -> dict[str, Tensor]:
 
 
 def truth(head: nn.Module, g: Tensor, targets: Tensor, **options) -> tuple[Tensor, dict[str, Tensor]]:
-    """Loss and gradients of its mean by the definition, in float64."""
+    """Return the loss and the gradients of its mean, by the reference in float64."""
     exact = copy.deepcopy(head).double()
     exact.impl = "reference"
     nll = exact.nll(g.double(), targets, **options)
@@ -50,7 +50,7 @@ def assert_close(ours: dict[str, Tensor], exact: dict[str, Tensor], rtol: float 
 
 @pytest.mark.parametrize("kind", HEADS)
 def test_a_compiled_head_is_one_graph_with_the_same_loss_and_gradients(kind):
-    torch.compiler.reset()  # or the heads of other tests count as recompilations
+    torch.compiler.reset()  # otherwise heads of other tests count as recompilations
     head = make(kind)
     head.bias.data.normal_()
     (g, targets), padded = batch(4, 5), torch.randint(V, (4, 5))
@@ -104,8 +104,8 @@ def op_inputs(dtype=torch.float32, bias=True, n=7) -> tuple[list[Tensor | None],
 
 @both
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("upstream", [torch.ones(7), torch.linspace(-1, 2, 7)], ids=["mean", "each its own"])
-def test_the_operator_is_the_op(impl, bias, upstream):
+@pytest.mark.parametrize("upstream", [torch.ones(7), torch.linspace(-1, 2, 7)], ids=["mean", "per token"])
+def test_the_custom_operator_equals_eager_mode(impl, bias, upstream):
     inputs, targets = op_inputs(bias=bias)
     leaves = [x for x in inputs if x is not None]
     plain = mos_nll(*inputs, targets, impl=impl)
@@ -118,8 +118,8 @@ def test_the_operator_is_the_op(impl, bias, upstream):
 
 @both
 @pytest.mark.parametrize("needed", [[0, 1, 2, 3], [0], [1, 3], []], ids=str)
-def test_torch_accepts_the_operator(impl, needed):
-    """What it declares is what it does: shapes, dtypes, strides, no shared memory, traceable gradients."""
+def test_the_custom_operator_passes_opcheck(impl, needed):
+    """opcheck compares shapes, dtypes, strides, aliasing and gradients with what the operator declares."""
     inputs, targets = op_inputs()
     for i in range(4):
         inputs[i].requires_grad_(i in needed)
@@ -128,7 +128,7 @@ def test_torch_accepts_the_operator(impl, needed):
 
 
 @both
-def test_the_operator_of_no_tokens_and_of_one_word(impl):
+def test_the_custom_operator_takes_zero_tokens_and_a_single_word(impl):
     for n, v in ((0, V), (5, 1)):
         (h, log_pi, *_), _ = op_inputs(n=n)
         inputs = [h, log_pi, torch.randn(v, D, requires_grad=True), torch.zeros(v, requires_grad=True)]
@@ -152,7 +152,7 @@ def test_a_second_derivative_raises_instead_of_being_wrong(impl):
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
-def test_checkpointing_changes_nothing(reentrant):
+def test_activation_checkpointing_changes_nothing(reentrant):
     head = make()
     g, targets = batch(4, 5)
     g.requires_grad_()
@@ -162,7 +162,7 @@ def test_checkpointing_changes_nothing(reentrant):
 
 @pytest.mark.parametrize("kind", HEADS)
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.uint16, torch.int32], ids=str)
-def test_targets_of_any_integer_dtype(kind, dtype):
+def test_targets_may_have_any_integer_dtype(kind, dtype):
     head = make(kind)
     g, targets = batch(4, 5)
     assert torch.equal(head.nll(g, targets.to(dtype)), head.nll(g, targets))
@@ -171,22 +171,22 @@ def test_targets_of_any_integer_dtype(kind, dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.float64, torch.complex64], ids=str)
-def test_targets_that_are_no_whole_numbers(dtype):
-    with pytest.raises(ValueError, match=f"whole numbers, got {dtype}"):
+def test_targets_must_be_integers(dtype):
+    with pytest.raises(ValueError, match=str(dtype)):
         make().nll(torch.randn(4, IN), torch.zeros(4, dtype=dtype))
 
 
 @pytest.mark.parametrize("kind", HEADS)
-def test_calling_a_head_passes_over_padding_and_returns_no_view(kind):
+def test_calling_a_head_ignores_padding_and_returns_no_view(kind):
     head = make(kind)
     g, targets = batch(4, 5)
     targets[2, 1:] = -100
     assert torch.equal(head(g, targets, ignore_index=-100), head.nll(g, targets, ignore_index=-100))
-    assert not head(*batch(4, 5))._is_view()  # FSDP2 would warn
+    assert not head(*batch(4, 5))._is_view()  # FSDP2 warns about views
 
 
 @pytest.mark.parametrize("kind", HEADS)
-def test_parameters_are_drawn_anew_after_the_meta_device(kind):
+def test_parameters_can_be_initialised_after_the_meta_device(kind):
     with torch.device("meta"):
         head = make(kind)
         assert head.nll(torch.randn(4, IN), torch.zeros(4, dtype=torch.long)).shape == (4,)
@@ -205,7 +205,7 @@ def test_parameters_are_drawn_anew_after_the_meta_device(kind):
 
 
 @pytest.mark.parametrize("frozen", ["weight", "bias", "prior.weight", "latent.weight"])
-def test_frozen_parameters(frozen):
+def test_frozen_parameters_get_no_gradient(frozen):
     head = make()
     dict(head.named_parameters())[frozen].requires_grad_(False)
     g, targets = batch(4, 5)
@@ -228,7 +228,7 @@ def test_copies_keep_the_tie_and_the_loss():
         other.load_state_dict(torch.load(file, weights_only=True))
         return other
 
-    # pickle wants what can be imported: the parts of the model, in one go
+    # A local class cannot be pickled, so pickle its parts, together.
     model, (g, targets) = Model(), batch(4, 5)
     embedding, head = pickle.loads(pickle.dumps((model.embedding, model.head)))
     assert head.weight is embedding.weight
@@ -240,7 +240,7 @@ def test_copies_keep_the_tie_and_the_loss():
 
 
 @pytest.mark.parametrize("sizes", [(1, IN, D, V, K), (6, IN, D, 1, K), (6, IN, D, V, 1)], ids=["N=1", "V=1", "K=1"])
-def test_sizes_of_one(sizes):
+def test_any_size_may_be_one(sizes):
     n, i, d, v, k = sizes
     head = MoSHead(i, d, v, k)
     g, targets = torch.randn(n, i), torch.randint(v, (n,))
@@ -249,7 +249,7 @@ def test_sizes_of_one(sizes):
     assert_close(gradients(head, head.nll(g, targets).mean()), expected)
 
 
-def test_states_and_targets_that_are_not_contiguous():
+def test_states_and_targets_may_be_non_contiguous():
     head = make()
     g, targets = torch.randn(IN, 5, 4).permute(2, 1, 0), torch.randint(V, (5, 4)).T
     nll, expected = truth(head, g, targets)
@@ -257,7 +257,7 @@ def test_states_and_targets_that_are_not_contiguous():
     assert_close(gradients(head, head.nll(g, targets).mean()), expected)
 
 
-def test_nothing_but_padding_has_no_loss_and_no_gradient():
+def test_a_batch_of_padding_has_no_loss_and_no_gradient():
     head = make()
     g, targets = torch.randn(4, 5, IN), torch.full((4, 5), -100)
     nll = head.nll(g, targets, ignore_index=-100)
@@ -265,7 +265,7 @@ def test_nothing_but_padding_has_no_loss_and_no_gradient():
     assert not any(x.any() for x in gradients(head, nll.sum()).values())
 
 
-def test_one_bad_state_spoils_one_loss():
+def test_a_nan_state_affects_only_its_own_loss():
     head = make()
     g, targets = batch(6)
     clean = head.nll(g, targets)
@@ -276,7 +276,7 @@ def test_one_bad_state_spoils_one_loss():
     assert torch.equal(nll[keep], clean[keep])
 
 
-def test_logits_of_ten_thousand():
+def test_logits_of_ten_thousand_stay_exact():
     inputs, targets = op_inputs(torch.float64)
     big = [inputs[0].detach(), inputs[1].detach(), 1e4 * inputs[2].detach(), inputs[3].detach()]
     expected = reference.mos_nll(*big, targets)
@@ -286,10 +286,10 @@ def test_logits_of_ten_thousand():
     torch.testing.assert_close(single.double(), expected, rtol=1e-5, atol=1e-2)
 
 
-@pytest.mark.filterwarnings("ignore:(divide by zero|invalid value)")  # numpy's, in Triton's interpreter
+@pytest.mark.filterwarnings("ignore:(divide by zero|invalid value)")  # from numpy, in Triton's interpreter
 @both
-def test_padding_that_no_softmax_may_say(impl):
-    """A padding word masked by an infinite bias: its loss would be infinite, and counts for nothing all the same."""
+def test_padding_may_be_a_word_masked_by_an_infinite_bias(impl):
+    """Its own loss would be infinite."""
     head = make(impl=impl)
     head.bias.data[0] = -torch.inf
     g, targets = torch.randn(12, IN), torch.randint(1, V, (12,))
@@ -301,10 +301,10 @@ def test_padding_that_no_softmax_may_say(impl):
 
 
 @pytest.mark.gpu
-@pytest.mark.filterwarnings("ignore")  # torch's own, of its compiler
+@pytest.mark.filterwarnings("ignore")  # of torch's compiler
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_on_the_gpu_compiled(mode, dtype):
+def test_a_compiled_head_on_the_gpu(mode, dtype):
     torch.compiler.reset()
     head = MoSHead(52, 36, 1003, 5).to("cuda", dtype)
     compiled = torch.compile(head, fullgraph=True, mode=mode)

@@ -1,4 +1,4 @@
-"""Two processes that share the work get the gradients of one: DDP, and FSDP2 with a tied embedding or a head alone."""
+"""Two processes compute the gradients of one: DDP, and FSDP2 with a tied embedding or with the head sharded alone."""
 
 import copy
 import warnings
@@ -31,10 +31,7 @@ class Model(nn.Module):
 
 def work(rank: int, store: str) -> None:
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import (
-        fully_shard,
-        register_fsdp_forward_method,
-    )  # seconds that other tests need not wait
+    from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method  # lazily: importing takes seconds
 
     warnings.simplefilter("error")
     torch.set_num_threads(1)
@@ -71,5 +68,5 @@ def work(rank: int, store: str) -> None:
     dist.destroy_process_group()
 
 
-def test_two_processes_have_the_gradients_of_one(tmp_path):
+def test_two_processes_compute_the_gradients_of_one(tmp_path):
     torch.multiprocessing.spawn(work, (str(tmp_path / "store"),), nprocs=2)

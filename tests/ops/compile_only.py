@@ -1,4 +1,4 @@
-"""Compiles every kernel for an NVIDIA GPU that is not there: python compile_only.py 90
+"""Compile every kernel for an NVIDIA GPU that is not present: python compile_only.py 90
 
 Triton's interpreter runs a kernel's arithmetic and never its compiler. Here the ops run on a CPU with launches that
 compile and stop there: what a GPU would refuse (a type, a global, too much shared memory) shows without one. The
@@ -19,7 +19,7 @@ from highrank.ops.pad.kernel import padded
 
 
 class NoGPU:
-    """As much of a driver as compiling asks for."""
+    """The part of a driver that compilation needs."""
 
     def __init__(self, capability: int) -> None:
         self.target = GPUTarget("cuda", capability, 32)

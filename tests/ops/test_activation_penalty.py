@@ -13,7 +13,7 @@ def test_the_reference_is_ar_plus_tar():
     torch.testing.assert_close(activation_penalty(g[:1], raw[:1], 2.0, 0.5), 2.0 * g[:1].pow(2).mean())
 
 
-def test_either_part_may_be_left_out():
+def test_either_penalty_may_be_zero():
     g, raw = torch.randn(3, 2, 4), torch.randn(3, 2, 4)
     ar, tar = g.pow(2).mean(), raw.diff(dim=0).pow(2).mean()
     torch.testing.assert_close(activation_penalty(g, raw, 2.0, 0.0), 2.0 * ar)
@@ -22,7 +22,7 @@ def test_either_part_may_be_left_out():
 
 
 def test_half_precision_is_summed_in_float32():
-    """Squares of 300 are beyond float16."""
+    """300 squared overflows float16."""
     g = torch.full((3, 2, 4), 300.0).half()
     for alpha, expected in ((2.0, 180_000.0), (0.0, 0.0)):
         penalty = activation_penalty(g, g, alpha, 0.0)
@@ -38,7 +38,7 @@ def test_the_kernel_equals_the_reference_in_value_and_gradients(dtype):
     results = []
     for function in (kernel.activation_penalty, reference):
         leaf = whole.clone().requires_grad_()
-        raw = leaf[:, :5, :37]  # a view, as the padded LSTM's output is
+        raw = leaf[:, :5, :37]  # a view, like the padded LSTM's output
         g = raw * 1.5
         value = function(g, raw, 2.0, 0.7)
         grads = torch.autograd.grad(value * 100, (g, leaf))
@@ -49,8 +49,8 @@ def test_the_kernel_equals_the_reference_in_value_and_gradients(dtype):
 
 @needs_kernels
 @pytest.mark.parametrize("scaled", [False, True])
-def test_second_derivatives_are_the_references(scaled):
-    """Also where only g and raw are differentiated, and the upstream gradient is a constant."""
+def test_second_derivatives_equal_those_of_the_reference(scaled):
+    """Also if the upstream gradient is a constant."""
     leaf, scale = torch.randn(6, 5, 37, device=DEVICE, requires_grad=True), torch.ones((), device=DEVICE)
     scale.requires_grad_(scaled)
     results = []
@@ -65,7 +65,7 @@ def test_second_derivatives_are_the_references(scaled):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-def test_a_gpu_takes_the_kernel(dtype, monkeypatch):
+def test_a_gpu_runs_the_kernel(dtype, monkeypatch):
     g, raw = (torch.randn(5, 3, 620, device="cuda").to(dtype) for _ in range(2))
     expected = reference(g, raw, 2.0, 1.0)
     taken = []

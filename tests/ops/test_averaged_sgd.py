@@ -1,4 +1,4 @@
-"""The fused update against its definition, under Triton's interpreter here and on a GPU where there is one."""
+"""The fused update against its definition, under Triton's interpreter and on a GPU if there is one."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ def scalars(device, apply):
 @needs_kernels
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("averaging", [True, False])
-def test_fused_equals_reference(device, averaging):
+def test_the_kernel_equals_the_reference(device, averaging):
     results = []
     for function in (kernel.averaged_sgd_, reference_):
         p, g, a = make(device)
@@ -35,7 +35,7 @@ def test_fused_equals_reference(device, averaging):
 @needs_kernels
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("apply", [True, False])
-def test_fused_equals_reference_with_two_averages(device, apply):
+def test_the_kernel_equals_the_reference_with_two_averages(device, apply):
     results = []
     for function in (kernel.averaged_sgd_, reference_):
         p, g, a, s = make(device, 4)
@@ -51,17 +51,17 @@ def test_fused_equals_reference_with_two_averages(device, apply):
     "function", [pytest.param(kernel.averaged_sgd_, marks=needs_kernels), reference_, averaged_sgd_]
 )
 @pytest.mark.parametrize("device", DEVICES)
-def test_nothing_changes_where_it_does_not_apply(device, function):
+def test_nothing_changes_if_apply_is_false(device, function):
     p, g, a = make(device)
     before = [x.clone() for x in p + a]
     for x in g:
         x.fill_(torch.nan)
     keep, rate, share, apply = scalars(device, False)
-    function(p, g, a, keep, rate * torch.nan, share, apply)  # a clipping factor of a NaN norm is NaN too
+    function(p, g, a, keep, rate * torch.nan, share, apply)  # the clipping factor of a NaN norm is NaN too
     assert all(torch.equal(x, y) for x, y in zip(before, p + a, strict=True))
 
 
-def test_the_definition():
+def test_the_reference_decays_steps_and_averages():
     p, g, a, s = make("cpu", 4)
     expected = [0.9 * x - 0.3 * y for x, y in zip(p, g, strict=True)]
     averages = [z + 0.25 * (x - z) for x, z in zip(expected, a, strict=True)]
@@ -73,7 +73,7 @@ def test_the_definition():
 
 @needs_kernels
 @pytest.mark.parametrize("device", DEVICES)
-def test_more_tensors_than_a_launch_takes(device):
+def test_more_tensors_than_fit_in_a_launch(device):
     results = []
     for function in (kernel.averaged_sgd_, reference_):
         p, g, a = ([torch.arange(3.0, device=device) * i + j for i in range(kernel.TENSORS + 3)] for j in range(3))

@@ -1,4 +1,4 @@
-"""Every kernel compiles for GPUs of several generations, and fits what a block may hold there."""
+"""Every kernel compiles for several generations of GPUs, within the shared memory of a block."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("triton")
-SHARED_KIB = {86: 99, 90: 227, 120: 99}  # by compute capability: shared memory of a block, CUDA programming guide
+SHARED_KIB = {86: 99, 90: 227, 120: 99}  # shared memory per block by compute capability (CUDA programming guide)
 KERNELS = {
     "_mos_nll_forward_kernel", "_mos_nll_mixture_kernel", "_mos_nll_dlogits_kernel", "_mos_nll_target_kernel",
     "_mos_nll_finish_kernel", "_pack_kernel", "_unpack_kernel", "_pad_kernel", "_forward_kernel", "_backward_kernel",
@@ -20,7 +20,7 @@ KERNELS = {
 def test_kernels_compile(capability, tmp_path):
     script = Path(__file__).with_name("compile_only.py")
     env = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
-    env.pop("TRITON_INTERPRET", None)  # that would leave the compiler out
+    env.pop("TRITON_INTERPRET", None)  # it would bypass the compiler
     done = subprocess.run([sys.executable, script, str(capability)], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     compiled = [line.split() for line in done.stdout.splitlines()]

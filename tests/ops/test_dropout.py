@@ -8,16 +8,16 @@ def test_variational_dropout_shares_its_mask_over_time():
     dropped = variational_dropout(x, 0.4)
     assert torch.equal(dropped, dropped[:1].expand_as(dropped))
     assert set(dropped.unique().tolist()) <= {0.0, (1 / torch.tensor(0.6)).item()}
-    assert not torch.equal(dropped[0, 0], dropped[0, 1])  # columns have masks of their own
+    assert not torch.equal(dropped[0, 0], dropped[0, 1])  # each column has its own mask
 
 
-def test_variational_dropout_with_time_second():
+def test_variational_dropout_takes_the_time_dimension():
     dropped = variational_dropout(torch.ones(3, 6, 50), 0.4, time_dim=1)
     assert torch.equal(dropped, dropped[:, :1].expand_as(dropped))
     assert not torch.equal(dropped[0, 0], dropped[1, 0])
 
 
-def test_variational_dropout_without_time_drops_each_row_on_its_own():
+def test_variational_dropout_without_a_time_dimension_masks_each_row():
     dropped = variational_dropout(torch.ones(4, 200), 0.5)
     assert not torch.equal(dropped[0], dropped[1])
 
@@ -26,7 +26,7 @@ def test_variational_dropout_keeps_the_mean():
     assert abs(variational_dropout(torch.ones(1, 100, 1000), 0.3).mean().item() - 1) < 0.02
 
 
-def test_embedding_dropout_drops_whole_words_everywhere():
+def test_embedding_dropout_drops_whole_words_at_all_their_places():
     weight = torch.randn(20, 8) + 5
     words = torch.arange(20).repeat(4, 1)  # every word four times
     embedded = embedding_dropout(words, weight, 0.5)
@@ -43,7 +43,7 @@ def test_embedding_dropout_has_the_gradient_of_masked_rows():
     assert weight.grad.sum(1).tolist() == [3.0, 6.0, 0.0, 0.0, 0.0]
 
 
-def test_no_dropout_is_the_identity():
+def test_dropout_at_zero_is_the_identity():
     x = torch.randn(3, 2, 4)
     assert variational_dropout(x, 0.0) is x
     assert weight_dropout(x, 0.0) is x

@@ -15,7 +15,7 @@ def weights(module: nn.LSTM):
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def test_equals_torch(device):
+def test_a_layer_equals_nn_lstm(device):
     module = nn.LSTM(5, 7).to(device)
     x, h, c = (torch.randn(*s, device=device) for s in ((9, 3, 5), (3, 7), (3, 7)))
     output, (h_last, c_last) = lstm(x, (h, c), *weights(module))
@@ -24,7 +24,7 @@ def test_equals_torch(device):
         torch.testing.assert_close(a, b)
 
 
-def test_splitting_a_sequence_carries_the_state():
+def test_a_split_sequence_continues_from_the_state():
     module = nn.LSTM(5, 7)
     x, state = torch.randn(8, 2, 5), (torch.zeros(2, 7), torch.zeros(2, 7))
     whole, _ = lstm(x, state, *weights(module))
@@ -35,7 +35,7 @@ def test_splitting_a_sequence_carries_the_state():
 
 @pytest.mark.parametrize("batch", [8, 3])
 def test_padding_is_exact_in_values_and_gradients(batch):
-    """A padded unit stays at zero for ever and receives no gradient, so nothing but round-off can differ."""
+    """A padded unit stays zero and receives no gradient, so only round-off can differ."""
     module = nn.LSTM(5, 7).double()
     x, h, c = (torch.randn(*s, dtype=torch.float64) for s in ((9, batch, 5), (batch, 7), (batch, 7)))
     results = []
@@ -89,12 +89,12 @@ def test_packed_weights_are_the_padded_ones_in_one_buffer(inputs, hidden):
     at = packed[0].data_ptr()
     for a, b in zip(packed, expected, strict=True):
         assert torch.equal(a, b)
-        assert a.data_ptr() == at  # one after the other, as cuDNN wants them
+        assert a.data_ptr() == at  # in the order that cuDNN needs
         at += a.nbytes
 
 
 @needs_kernels
-def test_unpacked_gradients_are_the_inside_of_the_packed_ones():
+def test_unpacked_gradients_leave_out_the_padding():
     gates, inputs, hidden = 4, 5, 7
     grads = [torch.randn(s, device=DEVICE).half() for s in ((64, 8), (64, 16), (64,), (64,))]
     shapes = torch.Size((gates * hidden, inputs)), torch.Size((gates * hidden, hidden))
@@ -122,7 +122,7 @@ def test_the_weight_mask_is_random_scaled_and_the_same_in_backward():
 
 @needs_kernels
 def test_packed_weights_give_the_same_layer_and_gradients_as_padded_ones(monkeypatch):
-    """Both ways round the same numbers once."""
+    """Both round the same numbers once."""
     results = []
     for kernels in (True, False):
         monkeypatch.setattr(padded, "has_kernels", lambda device, kernels=kernels: kernels)
@@ -137,7 +137,7 @@ def test_packed_weights_give_the_same_layer_and_gradients_as_padded_ones(monkeyp
 
 
 @needs_kernels
-def test_packed_weights_are_dropped_at_every_call_anew(monkeypatch):
+def test_packed_weights_get_a_new_mask_at_every_call(monkeypatch):
     monkeypatch.setattr(padded, "has_kernels", lambda device: True)
     module = nn.LSTM(5, 7).to(DEVICE)
     x, h = torch.randn(4, 3, 5, device=DEVICE), torch.randn(3, 7, device=DEVICE)
@@ -153,7 +153,7 @@ def test_packed_weights_are_dropped_at_every_call_anew(monkeypatch):
 
 @needs_kernels
 def test_packed_weights_have_the_second_derivatives_of_padded_ones():
-    """cuDNN's LSTM has none, so a function of the weights alone stands for it; the mask is that of `ones`."""
+    """cuDNN's LSTM has none, so a function of the weights takes its place; the mask is that of `ones`."""
     seed, p, wide = torch.tensor([1], device=DEVICE), 0.3, (8, 16, torch.float16)
     ones = [torch.ones(s, device=DEVICE) for s in ((28, 5), (28, 7), (28,), (28,))]
     mask = kernel.unpack_gradients(
@@ -175,14 +175,14 @@ def test_packed_weights_have_the_second_derivatives_of_padded_ones():
 
 
 @needs_kernels
-def test_everything_may_be_dropped():
+def test_a_weight_drop_of_one_drops_everything():
     tensors = [torch.ones(s, device=DEVICE) for s in ((28, 5), (28, 7), (28,), (28,))]
     assert not kernel.pack_weights(*tensors, 8, 8, torch.float16, torch.tensor([1], device=DEVICE), 1.0)[1].any()
 
 
 @pytest.mark.gpu
 def test_packed_weights_need_no_copy_by_cudnn(recwarn):
-    """torch warns when it has to gather weights into one buffer; here nothing filters that warning."""
+    """torch warns when it has to copy weights into one buffer; this test does not filter that warning."""
     tensors = [w.detach() for w in weights(nn.LSTM(5, 7).cuda())]
     packed = kernel.pack_weights(*tensors, 128, 128, torch.float16, None, 0.0)
     x, h, c = (torch.zeros(*s, device="cuda", dtype=torch.float16) for s in ((9, 8, 128), (1, 8, 128), (1, 8, 128)))
@@ -199,7 +199,7 @@ def test_weight_drop_on_cuda_is_fresh_at_every_call_and_masks_the_gradient():
     assert not torch.equal(first, second)
     first.float().pow(2).sum().backward()
     torch.manual_seed(5)
-    seed = torch.randint(2**62, (1,), device="cuda")  # what the first call drew
+    seed = torch.randint(2**62, (1,), device="cuda")  # as the first call drew it
     ones = [torch.ones_like(w) for w in weights(module)]
     mask = (
         kernel.pack_weights(*ones, 128, 128, torch.float16, seed, 0.5)[1]

@@ -1,4 +1,4 @@
-"""The Triton kernels against float64 truth: on the GPU where there is one, else in Triton's interpreter."""
+"""The Triton kernels against float64 truth: on a GPU if there is one, else in Triton's interpreter."""
 
 from functools import partial
 
@@ -22,7 +22,7 @@ Problem = tuple[list[Tensor | None], Tensor, Tensor]
 
 
 def problem(shape: tuple[int, int, int, int], dtype: torch.dtype, *, bias: bool = True, seed: int = 0) -> Problem:
-    """[h, log_pi, weight, bias] that `dtype` holds exactly, as float64; targets; an upstream gradient of every sign."""
+    """Return [h, log_pi, weight, bias] in float64, exact in `dtype`; targets; upstream gradients of every sign."""
     n, k, d, v = shape
     generator = torch.Generator().manual_seed(seed)
 
@@ -45,7 +45,7 @@ def values_and_gradients(function, inputs, dtypes, targets, upstream) -> list[Te
 
 
 def check(inputs, targets, upstream, dtype: torch.dtype, **options) -> list[Tensor]:
-    """The kernel errs at most twice as much as the reference in the same dtype, for the value and every gradient."""
+    """Assert that value and gradients err at most twice as much as those of the reference in the same dtype."""
     truth = values_and_gradients(reference.mos_nll, inputs, [torch.float64] * 4, targets, upstream)
     plain = values_and_gradients(reference.mos_nll, inputs, [dtype] * 4, targets, upstream)
 
@@ -75,11 +75,11 @@ def test_matches_the_reference(shape, bias, dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_default_configuration(dtype):
+def test_the_default_configuration_matches_the_reference(dtype):
     check(*problem(RAGGED, dtype), dtype)
 
 
-def test_tiles_stored_in_halves():
+def test_tiles_may_be_stored_in_halves():
     config = HALF_SMALL._replace(halves=True)
     check(*problem(RAGGED, torch.float16), torch.float16, configs=(config, config))
 
@@ -115,7 +115,7 @@ def test_large_common_offsets_stay_finite(offset):
     check(shifted, targets, upstream, torch.float32, **small(torch.float32))
 
 
-def test_words_masked_by_an_infinite_bias():
+def test_words_may_be_masked_by_an_infinite_bias():
     inputs, targets, upstream = problem(RAGGED, torch.float32)
     inputs[3][:40] = -torch.inf  # a whole first tile of words
     check(inputs, targets.clamp(min=40), upstream, torch.float32, **small(torch.float32))
@@ -129,7 +129,7 @@ def test_skipping_rows_changes_nothing(dtype):
     log_pi[0] = 0.0
     skipped = check(inputs, targets, upstream, dtype, **small(dtype))
     visited = check(inputs, targets, upstream, dtype, skip=False, **small(dtype))
-    assert (skipped[1][1:, 1:3] == 0).all()  # they were left out
+    assert (skipped[1][1:, 1:3] == 0).all()  # they were skipped
     for x, y in zip(skipped, visited, strict=True):
         torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-6)
 
@@ -143,12 +143,12 @@ def test_rows_are_padded_with_ones(d, dtype):
     assert rows.shape[1] * rows.itemsize % 16 == 0
     assert torch.equal(rows[:, :d], h)
     assert (rows[:, d:] == 1).all()
-    assert operands.padded_rows(h[:, :24].contiguous(), dtype, ones=False).shape[1] == 24  # as it is
+    assert operands.padded_rows(h[:, :24].contiguous(), dtype, ones=False).shape[1] == 24  # without a copy
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_bias_gradient_alone(dtype):
-    """Through the column of ones, when h is whole 16 bytes wide and when it is not."""
+def test_the_bias_gradient_can_be_computed_alone(dtype):
+    """It comes from a column of ones, whether or not the rows of h are already aligned."""
     for d in (24, 37):
         inputs, targets, upstream = problem((7, 3, d, 101), dtype)
         truth = values_and_gradients(reference.mos_nll, inputs, [torch.float64] * 4, targets, upstream)[-1]
@@ -160,15 +160,15 @@ def test_bias_gradient_alone(dtype):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize("word", [0, 31, 32, 63, 64, 95, 96, 100])  # slabs of 32 words: first and last of each
-def test_targets_at_the_edges_of_slabs(word, dtype):
+def test_targets_at_the_edges_of_slabs_are_exact(word, dtype):
     inputs, targets, upstream = problem(RAGGED, dtype)
     targets[1:3] = word
     check(inputs, targets, upstream, dtype, **small(dtype))
 
 
 @pytest.mark.parametrize("margin", [4.0, 8.0, 12.0])
-def test_targets_that_are_nearly_certain(margin):
-    """1 - p down to 1e-4: the target's gradient is as small, and no difference of rounded numbers near one."""
+def test_gradients_of_nearly_certain_targets_are_exact(margin):
+    """For 1 - p down to 1e-4, p - 1 computed from a rounded p would lose its digits."""
     inputs, targets, _ = problem((6, 2, 16, 40), torch.float16, seed=1)
     inputs[0].zero_()  # logits are the biases
     inputs[3].mul_(0.125).clamp_(-1, 1)[targets[0]] = margin
@@ -180,7 +180,7 @@ def test_targets_that_are_nearly_certain(margin):
     assert abs(ours[targets[0]] - truth[targets[0]]) <= 2e-3 * abs(truth[targets[0]])
 
 
-def test_a_token_of_zero_weight_counts_for_nothing_even_if_its_target_is_no_word():
+def test_a_token_of_zero_weight_has_no_gradient_even_if_its_target_is_out_of_range():
     inputs, targets, upstream = problem(RAGGED, torch.float32)
     upstream[2] = 0
     truth = values_and_gradients(
@@ -209,14 +209,14 @@ def test_float32_parameters_with_half_precision_products():
         assert (x.double() - true).abs().amax() <= 2e-3 * true.abs().amax()
 
 
-def test_no_tokens():
+def test_zero_tokens_have_zero_gradients():
     inputs, targets, upstream = problem((0, 3, 37, 101), torch.float32)
     nll, dh, _, *rest = values_and_gradients(kernel.mos_nll, inputs, [torch.float32] * 4, targets, upstream)
     assert (nll.shape, dh.shape) == ((0,), (0, 3, 37))
     assert all((x == 0).all() for x in rest)
 
 
-def test_no_upstream_gradient_at_all():
+def test_zero_upstream_gradients_give_zero_gradients():
     inputs, targets, upstream = problem(RAGGED, torch.float16)
     gradients = values_and_gradients(kernel.mos_nll, inputs, [torch.float16] * 4, targets, 0 * upstream)[1:]
     assert all((x == 0).all() for x in gradients)
@@ -230,10 +230,10 @@ def test_a_target_outside_the_vocabulary_gives_nan(word):
     nll = kernel.mos_nll(*leaves, targets, **small(torch.float32))
     assert nll.isnan().nonzero().flatten().tolist() == [2]
     gradients = torch.autograd.grad(nll, [leaves[0], *leaves[2:]], upstream.float())
-    assert all(x.isfinite().all() for x in gradients)  # left out, with an upstream gradient of zero
+    assert all(x.isfinite().all() for x in gradients)  # its upstream gradient is zero
 
 
-def test_only_the_gradients_asked_for():
+def test_only_required_gradients_are_computed():
     inputs, targets, _ = problem(RAGGED, torch.float32)
     h, log_pi, weight, bias = [x.float() for x in inputs]
     expected = values_and_gradients(
@@ -244,13 +244,13 @@ def test_only_the_gradients_asked_for():
     assert weight.grad is None
 
 
-def test_float64_is_refused():
+def test_float64_raises():
     inputs, targets, _ = problem(RAGGED, torch.float32)
     with pytest.raises(ValueError, match="float64"):
         kernel.mos_nll(*inputs, targets)
 
 
-def test_tiles_are_shared_out_completely():
+def test_every_tile_is_assigned_once():
     for row_blocks, tiles, slots in [(99, 79, 264), (1, 1, 132), (3, 40, 1), (124, 260, 264)]:
         each, _ = plan.tiles_each(row_blocks, tiles, slots)
         assert 1 <= each <= tiles
@@ -261,13 +261,13 @@ def test_tiles_are_shared_out_completely():
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("shape", [ALIGNED, RAGGED, PTB])
-def test_on_the_gpu(shape, dtype):
+def test_the_kernels_on_the_gpu_match_the_reference(shape, dtype):
     check(*problem(shape, dtype), dtype)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("tma", [True, False])
-def test_on_the_gpu_both_ways_to_load(tma):
+def test_tiles_loaded_with_and_without_tma_match_the_reference(tma):
     if tma and torch.cuda.get_device_capability() < (9, 0):
         pytest.skip("no tensor memory accelerator")
     config = plan.Config(128, 128, 32, num_warps=8, num_stages=3, tma=tma, flatten=True, programs=1)
@@ -275,7 +275,7 @@ def test_on_the_gpu_both_ways_to_load(tma):
 
 
 @pytest.mark.gpu
-def test_on_the_gpu_the_same_bits_twice():
+def test_the_same_inputs_give_the_same_bits():
     inputs, targets, upstream = problem(PTB, torch.bfloat16)
     first, second = (
         values_and_gradients(kernel.mos_nll, inputs, [torch.bfloat16] * 4, targets, upstream) for _ in range(2)
@@ -284,7 +284,7 @@ def test_on_the_gpu_the_same_bits_twice():
 
 
 @pytest.mark.gpu
-def test_on_the_gpu_in_a_cuda_graph():
+def test_a_cuda_graph_replays_loss_and_gradients():
     inputs, targets, upstream = problem((64, 5, 96, 1003), torch.bfloat16)
     upstream[32:] = 0
     leaves = [x.to(torch.bfloat16).requires_grad_() for x in inputs]
@@ -293,8 +293,8 @@ def test_on_the_gpu_in_a_cuda_graph():
     def step() -> list[Tensor]:
         nll = kernel.mos_nll(*leaves, targets)
         gradients = torch.autograd.grad(nll, leaves, upstream)
-        # Detached: a result that kept its autograd graph would keep the leaves' nodes of the warm-up, which belong to
-        # the stream they were made on, and autograd warns when another stream, that of the capture, meets them.
+        # Detached: otherwise the result keeps the leaves' autograd nodes of the warm-up. They belong to the stream
+        # on which they were created, and autograd warns when the capture's stream uses them.
         return [nll.detach(), *gradients]
 
     side = torch.cuda.Stream()

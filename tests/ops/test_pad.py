@@ -7,7 +7,7 @@ from highrank.ops.pad import cut, kernel, pad, reference
 from triton_interpreter import DEVICE, needs_kernels
 
 
-def test_pad_and_cut_are_linear_and_undo_each_other():
+def test_cut_is_the_inverse_and_the_gradient_of_pad():
     x = torch.randn(3, 5, 7, dtype=torch.float64, requires_grad=True)
     padded = pad(x, (3, 8, 16), torch.float64)
     assert torch.equal(cut(padded, (3, 5, 7)), x)
@@ -61,7 +61,7 @@ def test_aligned_linear_under_autocast_is_as_exact_as_torch(dtype):
     assert (ours.double() - truth).norm() <= 2 * (theirs.double() - truth).norm()
 
 
-def test_padded_linear_takes_the_dtype_asked_for_and_multiplies_round_sizes(monkeypatch):
+def test_padded_linear_multiplies_aligned_sizes_in_the_given_dtype(monkeypatch):
     x, w, b = (torch.randn(s) for s in ((4, 13), (11, 13), (11,)))
     expected, sizes, linear = F.linear(x.half(), w.half(), b.half()), [], F.linear
     monkeypatch.setattr("torch.nn.functional.linear", lambda *t: sizes.extend(t[1].shape) or linear(*t))
