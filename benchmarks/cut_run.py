@@ -70,9 +70,9 @@ def compare_runs(recipe: Recipe, corpus: Corpus, arguments: argparse.Namespace, 
         yield CutRow(
             recipe=recipe.name, settings=" ".join(arguments.set), dtype=arguments.dtype,
             averages_only=arguments.averages_only, seed=recipe.train.seed, epochs=arguments.epochs, cut=cut,
-            averaged_from=uncut["averaged_from"], uncut_valid_ppl=uncut["valid_ppl"], uncut_test_ppl=uncut["test_ppl"],
-            cut_valid_ppl=continued["valid_ppl"], cut_test_ppl=continued["test_ppl"],
-            lost=math.log(continued["test_ppl"] / uncut["test_ppl"]), **origin(device),
+            averaged_from=uncut.averaged_from, uncut_valid_ppl=uncut.valid_ppl, uncut_test_ppl=uncut.test_ppl,
+            cut_valid_ppl=continued.valid_ppl, cut_test_ppl=continued.test_ppl,
+            lost=math.log(continued.test_ppl / uncut.test_ppl), **origin(device),
         )  # fmt: skip
 
 

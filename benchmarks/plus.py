@@ -94,7 +94,7 @@ def main() -> None:
                 summary = summarize(run, corpus, device, outcome, batch_size=10)
             row = PlusRow(
                 recipe=recipe.name, settings=" ".join(arguments.set), tokens=len(ids), variant=variant, seed=seed,
-                **{key: summary[key] for key in RESULTS}, **origin(device),
+                **{key: getattr(summary, key) for key in RESULTS}, **origin(device),
             )  # fmt: skip
             table.add(row)
             print(f"seed {seed}, {variant}: valid {row.valid_ppl:.2f}, test {row.test_ppl:.2f}", flush=True)

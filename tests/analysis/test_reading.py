@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from highrank.analysis import reading as module
-from highrank.analysis.reading import cached_reading, hidden_at, read
+from highrank.analysis.reading import hidden_at, read
 from highrank.evaluation.perplexity import evaluate
-from highrank.files import write_tensors
 from highrank.models import build_model
 from highrank.recipes import ModelSpec
 
@@ -68,38 +67,6 @@ def test_many_columns_keep_no_more_states(columns, monkeypatch):
     after = read(lm, IDS, columns)
     assert before.states.shape[0] * columns > 14 >= after.states.shape[0] * columns > 7
     assert torch.equal(after.nll, before.nll)
-
-
-def test_a_cached_reading_is_read_once(tmp_path):
-    lm, calls = model(), []
-
-    def cached(ids=IDS, columns=1):
-        calls.clear()
-        return cached_reading(lm, ids, columns, tmp_path, lambda *_: calls.append(1))
-
-    first = cached()
-    assert calls
-    again = cached()
-    assert not calls
-    assert torch.equal(first.nll, again.nll)
-    assert torch.equal(first.states, again.states)
-    assert first.window == again.window
-    for changed in ({"ids": IDS[:-1]}, {"columns": 2}):
-        cached(**changed)
-        assert calls, changed
-    lm.head.bias.data[3] += 1  # as where a run that is training has better weights by now
-    cached()
-    assert calls
-
-
-def test_a_damaged_cache_is_read_again(tmp_path):
-    lm = model()
-    first = cached_reading(lm, IDS, 1, tmp_path)
-    (file,) = (tmp_path / "readings").iterdir()
-    file.write_bytes(b"damaged")
-    assert torch.equal(cached_reading(lm, IDS, 1, tmp_path).nll, first.nll)
-    write_tensors(file, {"other": torch.zeros(1)})
-    assert torch.equal(cached_reading(lm, IDS, 1, tmp_path).nll, first.nll)
 
 
 def test_one_token_is_no_stream():

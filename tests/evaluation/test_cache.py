@@ -17,11 +17,11 @@ V = 12
 def make(head):
     torch.manual_seed(2)
     options = {"embed_dim": 6, "hidden_sizes": (8, 6), "n_components": 3, "dropout_output": 0.5}
-    return build_model(ModelSpec(head=head, **options), V).double()  # in training mode: dropout must be turned off
+    return build_model(ModelSpec(head=head, **options), V).double()  # in training mode: dropout must be switched off
 
 
 def transcription(model, ids, s):
-    """One step at a time, one word of the vocabulary at a time."""
+    """Compute the formulas of the module's docstring, one step and one word of the vocabulary at a time."""
     with torch.no_grad():
         hidden = model.eval().backbone(ids[:-1, None], model.initial_state(1))
         p_model = model.head.log_prob(hidden.g)[:, 0].exp()
@@ -41,15 +41,15 @@ def transcription(model, ids, s):
 
 @pytest.mark.parametrize("head", ["softmax", "moc", "mos"])
 @pytest.mark.parametrize("block", [1, 7, 500])
-def test_equals_the_formulas(head, block):
-    ids, settings, told = torch.randint(V, (40,)), CacheSettings(window=9, theta=2.0, lamb=0.3), []
-    result = cache_evaluate(make(head), ids, settings, block=block, on_progress=lambda *done: told.append(done))
+def test_cache_evaluation_equals_its_formulas(head, block):
+    ids, settings, progress = torch.randint(V, (40,)), CacheSettings(window=9, theta=2.0, lamb=0.3), []
+    result = cache_evaluate(make(head), ids, settings, block=block, on_progress=lambda *done: progress.append(done))
     assert result.tokens == 39
-    assert told == [(min(i + block, 39), 39) for i in range(0, 39, block)]
+    assert progress == [(min(i + block, 39), 39) for i in range(0, 39, block)]
     assert math.isclose(result.nll, transcription(make(head), ids, settings), rel_tol=1e-9)
 
 
-def test_one_pass_for_several_windows_and_thetas_in_small_blocks():
+def test_several_windows_and_thetas_in_one_pass():
     ids, model, pairs = torch.randint(V, (40,)), make("mos"), [(3, 2.0), (20, 1.0), (20, 2.0), (9, 1.0)]
     blocks = read_once(model, ids, block=5)
     together = cache_probabilities(blocks, pairs)
@@ -61,11 +61,11 @@ def test_one_pass_for_several_windows_and_thetas_in_small_blocks():
         assert mixed_nll(together.model, cache, 0.3) == pytest.approx(alone, rel=1e-9)
 
 
-def test_no_share_is_plain_evaluation():
+def test_a_lambda_of_zero_is_plain_evaluation():
     ids, model = torch.randint(V, (40,)), make("mos")
     assert math.isclose(cache_evaluate(model, ids, CacheSettings(lamb=0.0)).nll, evaluate(model, ids).nll, rel_tol=1e-9)
 
 
-def test_repetition_is_remembered():
+def test_repeated_text_becomes_more_likely():
     ids, model = torch.tensor([3, 7, 1, 9] * 40), make("mos")
     assert cache_evaluate(model, ids, CacheSettings(theta=50.0, lamb=0.5)).nll < evaluate(model, ids).nll - 0.5

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from highrank.evaluation.dynamic import cached_statistics, dynamic_evaluate, gradient_statistics
+from highrank.evaluation.dynamic import dynamic_evaluate, gradient_statistics
 from highrank.evaluation.perplexity import evaluate
 from highrank.models import build_model
 from highrank.recipes import ModelSpec
@@ -23,7 +23,7 @@ def make(head, device="cpu"):
 
 
 def transcription(model, train, ids, s):
-    """Word for word from the docstring, one parameter tensor at a time, with nothing shared."""
+    """Compute the formulas of the module's docstring, one parameter tensor at a time."""
     params = dict(model.named_parameters())
 
     def gradient(x, y, state):
@@ -58,21 +58,21 @@ def transcription(model, train, ids, s):
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize(("head", "lamb"), [("softmax", 0.3), ("moc", 0.3), ("mos", 0.3), ("mos", 4.0)])
-def test_equals_the_formulas(head, lamb, device):
+def test_dynamic_evaluation_equals_its_formulas(head, lamb, device):
     train, ids = torch.randint(V, (203,)).to(device), torch.randint(V, (58,)).to(device)
     model, settings = make(head, device), dataclasses.replace(SETTINGS, lamb=lamb)
     before = {n: p.detach().clone() for n, p in model.named_parameters()}
     statistics = gradient_statistics(model, train, settings)
     share = torch.cat([r.flatten() for r in statistics]) / sum(r.mean() for r in statistics)
-    assert (lamb > 1) == bool((share > 1 / lamb).any())  # only a large lambda meets the clipping
+    assert (lamb > 1) == bool((share > 1 / lamb).any())  # only a large lambda reaches the clipping
     result = dynamic_evaluate(model, ids, statistics, settings)
-    assert all(torch.equal(p, before[n]) for n, p in model.named_parameters())  # the model itself never changes
+    assert all(torch.equal(p, before[n]) for n, p in model.named_parameters())  # the model itself is unchanged
     assert result.tokens == 57
     expected = transcription(make(head, device), train, ids, settings)
     assert math.isclose(result.nll, expected, rel_tol=1e-10)
 
 
-def test_a_pull_too_weak_for_float32_is_none():
+def test_a_tiny_lambda_does_not_overflow():
     train, ids = torch.randint(V, (203,)), torch.randint(V, (58,))
     model = make("mos").float()
     statistics = gradient_statistics(model, train, SETTINGS)
@@ -82,19 +82,19 @@ def test_a_pull_too_weak_for_float32_is_none():
     assert tiny == small
 
 
-def test_tf32_is_for_the_statistics_alone():
+def test_only_the_statistics_use_tf32():
     matmul, seen = torch.backends.cuda.matmul, []
     before = matmul.fp32_precision
 
-    def look(*_):
+    def observe(*_):
         seen.append(matmul.fp32_precision)
 
     model, train, ids = make("mos"), torch.randint(V, (203,)), torch.randint(V, (58,))
-    statistics = gradient_statistics(model, train, SETTINGS, look)
+    statistics = gradient_statistics(model, train, SETTINGS, observe)
     assert set(seen) == {"tf32"}
     assert matmul.fp32_precision == before != "tf32"
     seen.clear()
-    dynamic_evaluate(model, ids, statistics, SETTINGS, look)
+    dynamic_evaluate(model, ids, statistics, SETTINGS, observe)
     assert set(seen) == {before}
     with pytest.raises(ZeroDivisionError):
         gradient_statistics(model, train, SETTINGS, lambda done, total: 1 // 0)
@@ -103,26 +103,26 @@ def test_tf32_is_for_the_statistics_alone():
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("head", ["softmax", "moc", "mos"])
-def test_statistics_on_a_gpu_are_exact_to_a_thousandth(head):
+def test_statistics_on_a_gpu_are_accurate_to_a_thousandth(head):
     train = torch.randint(V, (2003,))
     exact = gradient_statistics(make(head), train, SETTINGS)
     for r, wanted in zip(gradient_statistics(make(head).float().cuda(), train, SETTINGS), exact, strict=True):
         assert (r.cpu().double() - wanted).norm() < 2e-3 * wanted.norm()
 
 
-def test_progress_begins_at_once_and_ends_with_the_text():
-    model, ids, told = make("softmax"), torch.randint(V, (58,)), []
+def test_progress_starts_at_zero_and_ends_at_the_total():
+    model, ids, progress = make("softmax"), torch.randint(V, (58,)), []
     statistics = gradient_statistics(model, torch.randint(V, (203,)), SETTINGS)
-    dynamic_evaluate(model, ids, statistics, SETTINGS, lambda *done: told.append(done))
-    assert told == [(0, 57), (57, 57)]
+    dynamic_evaluate(model, ids, statistics, SETTINGS, lambda *done: progress.append(done))
+    assert progress == [(0, 57), (57, 57)]
 
 
-def test_a_training_text_shorter_than_the_statistics_batch():
-    statistics = gradient_statistics(make("mos"), torch.randint(V, (7,)), SETTINGS)  # not four columns, but three
+def test_statistics_of_a_text_shorter_than_the_batch():
+    statistics = gradient_statistics(make("mos"), torch.randint(V, (7,)), SETTINGS)  # room for three columns only
     assert sum(r.sum() for r in statistics) > 0
 
 
-def test_learning_nothing_is_plain_evaluation():
+def test_a_zero_learning_rate_is_plain_evaluation():
     ids = torch.randint(V, (58,))
     model = make("mos")
     still = DynamicSettings(lr=0.0, lamb=0.3, epsilon=0.01, stats_batch_size=4)
@@ -130,35 +130,8 @@ def test_learning_nothing_is_plain_evaluation():
     assert math.isclose(dynamic_evaluate(model, ids, statistics, still).nll, evaluate(model, ids).nll, rel_tol=1e-12)
 
 
-def test_repetition_is_learnt():
+def test_repeated_text_becomes_more_likely():
     ids = torch.tensor([3, 7, 1, 9] * 60)
     model = make("mos")
     statistics = gradient_statistics(model, torch.randint(V, (203,)), SETTINGS)
     assert dynamic_evaluate(model, ids, statistics, SETTINGS).nll < evaluate(model, ids).nll - 0.5
-
-
-def test_a_cache_that_cannot_be_used_costs_nothing_but_time(tmp_path):
-    model, train = make("mos"), torch.randint(V, (203,))
-    (tmp_path / "nowhere").write_text("a file")
-    expected = cached_statistics(model, train, SETTINGS, tmp_path / "nowhere")
-    for _ in range(2):
-        for a, b in zip(expected, cached_statistics(model, train, SETTINGS, tmp_path), strict=True):
-            assert torch.equal(a, b)
-        (stored,) = (tmp_path / "dynamic").iterdir()
-        stored.write_bytes(stored.read_bytes()[:50])  # damaged, the second time
-
-
-def test_statistics_are_cached_by_content(tmp_path, monkeypatch):
-    model, train = make("mos"), torch.randint(V, (203,))
-    first = cached_statistics(model, train, SETTINGS, tmp_path)
-    monkeypatch.setattr("highrank.evaluation.dynamic.gradient_statistics", lambda *_: pytest.fail("computed again"))
-    others = dataclasses.replace(SETTINGS, lr=1.0, lamb=1.0, epsilon=1.0)  # what the statistics do not depend on
-    for settings in (SETTINGS, others):
-        for a, b in zip(first, cached_statistics(model, train, settings, tmp_path), strict=True):
-            assert torch.equal(a, b)
-    monkeypatch.setattr("highrank.evaluation.dynamic.gradient_statistics", lambda *_: first)
-    for change in ({"segment": 6}, {"stats_batch_size": 5}):
-        cached_statistics(model, train, dataclasses.replace(SETTINGS, **change), tmp_path)
-    model.head.bias.data[3] += 1  # as where a run that is training has better weights by now
-    cached_statistics(model, train, SETTINGS, tmp_path)
-    assert len(list((tmp_path / "dynamic").iterdir())) == 4  # another name for each

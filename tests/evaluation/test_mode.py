@@ -1,4 +1,4 @@
-"""What looks at a model leaves its mode as it was."""
+"""Functions that use a model run it in evaluation mode and restore its previous mode."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ import torch
 from highrank.analysis.prediction import predict
 from highrank.analysis.reading import hidden_at, read
 from highrank.evaluation.cache import cache_evaluate, read_once
-from highrank.evaluation.generation import generate
+from highrank.evaluation.generate import generate
 from highrank.evaluation.mode import in_eval_mode
 from highrank.evaluation.perplexity import evaluate
 from highrank.models import build_model
@@ -16,7 +16,7 @@ from highrank.recipes.recipe import CacheSettings
 IDS = torch.arange(7) % 5
 
 
-LOOKS = {
+FUNCTIONS = {
     "evaluate": evaluate,
     "read": read,
     "cache": lambda model, ids: cache_evaluate(model, ids, CacheSettings(window=2)),
@@ -27,20 +27,20 @@ LOOKS = {
 
 
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
-def test_the_mode_is_kept(look, training):
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_the_previous_mode_is_restored(function, training):
     model = build_model(ModelSpec(head="softmax", embed_dim=3, hidden_sizes=(3,), dropout_output=0.9), 5).train(
         training
     )
     modes = []
     model.backbone.register_forward_pre_hook(lambda module, _: modes.append(module.training))
-    look(model, IDS)
+    function(model, IDS)
     assert modes
     assert not any(modes)
     assert model.training == model.backbone.training == training
 
 
-def test_whoever_samples_may_train_between_two_words():
+def test_the_caller_may_train_between_two_words():
     model = build_model(
         ModelSpec(head="mos", embed_dim=3, hidden_sizes=(3,), n_components=2, dropout_latent=0.9), 5
     ).train()
@@ -55,24 +55,24 @@ def test_a_prediction_has_no_dropout():
     model = build_model(
         ModelSpec(head="mos", embed_dim=3, hidden_sizes=(3,), n_components=2, dropout_latent=0.9), 5
     ).train()
-    said = [predict(model, torch.ones(3), 1, list("abcde"), 5) for _ in range(4)]
-    assert all(one == said[0] for one in said)
+    predictions = [predict(model, torch.ones(3), 1, list("abcde"), 5) for _ in range(4)]
+    assert all(prediction == predictions[0] for prediction in predictions)
     assert model.training
 
 
-def test_parts_keep_modes_of_their_own():
+def test_submodules_keep_their_own_modes():
     model = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.Dropout()).train()
     model[0].eval()
     in_eval_mode(lambda model: None)(model)
     assert [module.training for module in model.modules()] == [True, False, True]
 
 
-def test_and_kept_when_it_fails():
+def test_the_mode_is_restored_after_an_exception():
     @in_eval_mode
     def fails(model, text, *, more=""):
         raise RuntimeError(f"{text}{more} {model.training}")
 
     model = torch.nn.Linear(1, 1)
-    with pytest.raises(RuntimeError, match="no no False"):
-        fails(model, "no", more=" no")
+    with pytest.raises(RuntimeError, match="a b False"):
+        fails(model, "a", more=" b")
     assert model.training

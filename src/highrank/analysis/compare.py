@@ -19,15 +19,16 @@ from highrank.analysis.bands import Group, by_previous_word, decades, grouped, p
 from highrank.analysis.context import Surroundings, phrase_ids, steps_with
 from highrank.analysis.paper_cases import CORPUS, SPLIT, PaperCase, find_cases
 from highrank.analysis.prediction import Prediction, predict
-from highrank.analysis.reading import Reading, cached_reading, hidden_at, read
+from highrank.analysis.reading import Reading, hidden_at, read
 from highrank.data.catalog import Level
-from highrank.data.corpus import Corpus, cache_folder
+from highrank.data.corpus import Corpus
 from highrank.errors import UserError
 from highrank.evaluation.perplexity import perplexity
 from highrank.heads import MoCHead, MoSHead
 from highrank.models.language_model import LanguageModel
 from highrank.progress import OnStage
 from highrank.recipes.recipe import HeadName
+from highrank.runs.cache import cached_reading
 from highrank.runs.folder import Run, load, run_corpus
 
 
@@ -104,7 +105,7 @@ def compare_runs(
     def opened(run: Run, name: str) -> tuple[LanguageModel, Reading]:
         model, ids = load(run.folder, device).model, corpus.splits[split]
         progress = _progress(on_progress, f"{name} reads {split}")
-        return model, cached_reading(model, ids, batch_size, cache_folder(), progress)
+        return model, cached_reading(model, ids, batch_size, progress)
 
     model_a, reading_a = opened(runs[0], names[0])
     model_b, reading_b = opened(runs[1], names[1])

@@ -9,26 +9,20 @@ Shapes: S predicted tokens (all of the stream but the first), in B columns of L 
 states (windows, B, 2 sum of H_l), the h and c of all layers side by side.
 """
 
-import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from highrank.errors import UserError
-from highrank.evaluation.fingerprint import fingerprint
 from highrank.evaluation.mode import in_eval_mode
 from highrank.evaluation.perplexity import prediction_columns
-from highrank.files import read_tensors, write_tensors
 from highrank.models.language_model import LanguageModel
 from highrank.ops.lstm import State
 from highrank.progress import OnProgress
 
 TOKENS = 128  # read at a time, of all columns together
 MOST_STATES = 1000  # kept, of all columns together: the windows of a long stream or of many columns are longer
-FORMAT = 1  # of a cached reading
 
 
 @dataclass(frozen=True)
@@ -94,20 +88,6 @@ def hidden_at(
 def _hidden(model: LanguageModel, words: Tensor, state: list[State]) -> Tensor:
     g: Tensor = model.backbone(words, state).g
     return g
-
-
-def cached_reading(
-    model: LanguageModel, ids: Tensor, batch_size: int, cache: Path, on_progress: OnProgress | None = None
-) -> Reading:
-    """`read`, kept in `cache` under a name that tells the model, the text and the columns."""
-    file = cache / "readings" / f"{fingerprint(f'{FORMAT} {batch_size}', model, ids)}.safetensors"
-    with contextlib.suppress(UserError, KeyError):  # absent or damaged: read again
-        stored = read_tensors(file, "cached reading")
-        return Reading(stored["nll"], stored["states"], int(stored["window"]))
-    reading = read(model, ids, batch_size, on_progress)
-    with contextlib.suppress(UserError):  # nowhere to keep it: that is no reason to lose it now
-        write_tensors(file, {"nll": reading.nll, "states": reading.states, "window": torch.tensor(reading.window)})
-    return reading
 
 
 def _device(model: LanguageModel) -> torch.device:

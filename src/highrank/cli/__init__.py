@@ -14,6 +14,7 @@ from highrank.cli import (
     data,
     evaluate,
     export,
+    generate,
     quickstart,
     recipes,
     record,
@@ -100,7 +101,7 @@ app.command(short_help="List trained runs.")(runs.runs)
 app.command(short_help="Write a run as small files to carry elsewhere.")(export.export)
 app.command("import", short_help="Make a run from an export.")(export.import_)
 app.command(short_help="Measure perplexity: static, dynamic or with a cache.")(evaluate.evaluate)
-app.command(short_help="Continue a text with a trained model.")(evaluate.generate)
+app.command(short_help="Continue a text with a trained model.")(generate.generate)
 app.command(short_help="Write the record of a run, for the report.")(record.record)
 app.command(short_help="Measure rank, spectrum and pairwise KLD of models.")(analyze.analyze)
 app.command(short_help="Find where one run predicts better than another.")(compare.compare)

@@ -1,205 +1,132 @@
-"""`highrank evaluate` and `highrank generate`: what a trained run is good for."""
+"""`highrank evaluate`: the perplexity of a trained run, as it is or adapting to the text it reads."""
 
 import dataclasses
-import itertools
-import math
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 import highrank
-from highrank.cli.console import err, print_json, progress, say
+from highrank.cli.console import print_json, progress, say
 from highrank.cli.options import AsJson, DataDir, Device, RunFolder, find_device
-from highrank.cli.tuning import say_edges, say_point, show_points
+from highrank.cli.tuning import format_settings, print_edges, print_point, print_points
 from highrank.errors import UserError
 
-CPU_TUNE_TOKENS = 5_000  # a search makes twenty passes or so over what it is given
-SHORTEST_COLUMN = 20  # tokens: below, too many predictions of an evaluation have no context
+CPU_TUNE_TOKENS = 5_000  # a search for settings of dynamic evaluation makes about twenty passes over its text
+TINY = 1e-9  # the smallest positive value of an option
 
 
 def evaluate(
     run: RunFolder,
-    split: Annotated[str, typer.Option(help="valid or test (or train).")] = "test",
-    batch_size: Annotated[int, typer.Option(min=1, help="Columns; 1 carries the state through the whole stream.")] = 1,
-    dynamic: Annotated[bool, typer.Option("--dynamic", help="Let a copy of the model adapt to what it reads.")] = False,
-    lr: Annotated[float | None, typer.Option(min=0.0, help="Dynamic: learning rate.")] = None,
-    cache: Annotated[bool, typer.Option("--cache", help="Mix in a cache of recent words (Grave et al.).")] = False,
-    lamb: Annotated[
-        float | None, typer.Option("--lambda", help="Dynamic: pull towards the start. Cache: its share.")
-    ] = None,
-    window: Annotated[int | None, typer.Option(min=1, help="Cache: how many words it remembers.")] = None,
-    theta: Annotated[float | None, typer.Option(min=0.0, help="Cache: sharpness of its attention.")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Dynamic: added to the gradients' size.")] = None,
-    segment: Annotated[int | None, typer.Option(min=1, help="Dynamic: words between updates.")] = None,
+    split: Annotated[Literal["valid", "test", "train"], typer.Option(help="The text to evaluate.")] = "test",
+    batch_size: Annotated[
+        int, typer.Option(min=1, help="Columns of the text. One carries the state through all of it.")
+    ] = 1,
+    dynamic: Annotated[bool, typer.Option("--dynamic", help="Let a copy of the model learn while it reads.")] = False,
+    cache: Annotated[bool, typer.Option("--cache", help="Mix in a cache of recent words.")] = False,
     tune: Annotated[
-        bool, typer.Option("--tune", help="Choose the settings on validation, starting from those given.")
+        bool, typer.Option("--tune", help="Search for the best settings on validation, starting from the others.")
     ] = False,
     tune_tokens: Annotated[
         int | None,
-        typer.Option(min=1, help="Tune on this much of validation. Default: all; 5,000 for --dynamic on a CPU."),
+        typer.Option(min=1, help="Tune on the first tokens of validation. Default: all; 5,000 for --dynamic on a CPU."),
     ] = None,
+    lr: Annotated[float | None, typer.Option(min=0.0, help="--dynamic: learning rate.")] = None,
+    lamb: Annotated[
+        float | None,
+        typer.Option(
+            "--lambda", min=TINY, help="--dynamic: decay to the trained weights. --cache: its share, below 1."
+        ),
+    ] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(min=TINY, help="--dynamic: added to the gradient statistics.")
+    ] = None,
+    segment: Annotated[int | None, typer.Option(min=1, help="--dynamic: words between updates.")] = None,
+    window: Annotated[int | None, typer.Option(min=1, help="--cache: words that it remembers.")] = None,
+    theta: Annotated[float | None, typer.Option(min=0.0, help="--cache: sharpness of its attention.")] = None,
     data_dir: DataDir = None,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Exact perplexity of a run's best weights: every token but the first, predicted once.
+    """Compute the exact perplexity of a run's best weights: every token except the first is predicted once.
 
-    With --dynamic, after Krause et al. 2017, or --cache, after Grave et al. 2016; settings default to the published
-    ones for the run's corpus. --tune searches from them on validation and shows every point tried: one knob at a time
-    by factors of 2, then of its root, for --dynamic; a grid, and on from its best, for --cache, which reads the text
-    once.
+    --dynamic is dynamic evaluation (Krause et al. 2017), --cache the continuous cache (Grave et al. 2016). Settings
+    default to those published for the run's corpus.
+
+    --tune prints every point that it tries. For --dynamic it changes one setting at a time by factors of 2, then of
+    its square root; for --cache it scores a grid, then the neighbours of the best point.
     """
-    from highrank.data.corpus import cache_folder
-    from highrank.evaluation.cache import cache_evaluate
-    from highrank.evaluation.dynamic import cached_statistics, dynamic_evaluate
-    from highrank.evaluation.perplexity import evaluate as evaluate_stream
-    from highrank.evaluation.perplexity import shown
-    from highrank.evaluation.tune import Tuned, tune_cache, tune_dynamic
-    from highrank.recipes import cache_settings, dynamic_settings
+    from highrank.evaluation.perplexity import evaluate as evaluate_plain
+    from highrank.evaluation.perplexity import format_perplexity
+    from highrank.runs.adaptation import CacheEvaluation, DynamicEvaluation
     from highrank.runs.folder import run_corpus
+    from highrank.schema import to_json
 
-    if split not in ("train", "valid", "test"):
-        raise UserError(f'there is no split "{split}": choose valid, test or train.')
-    for name, value in (("lr", lr), ("lambda", lamb), ("theta", theta), ("epsilon", epsilon)):
-        if value is not None and not math.isfinite(value):
-            raise UserError(f"--{name} must be finite, got {value}.")
-    for name, value in (("lambda", lamb), ("epsilon", epsilon)):
-        if value is not None and value <= 0:
-            raise UserError(f"--{name} must be positive, got {value}.")
-    if dynamic and cache:
-        raise UserError("--dynamic and --cache are two ways to adapt: choose one.")
-    of_dynamic = {"lr": lr, "epsilon": epsilon, "segment": segment}
-    of_cache = {"window": window, "theta": theta}
-    for flag, on, options in (("--dynamic", dynamic, of_dynamic), ("--cache", cache, of_cache)):
-        stray = next((name for name, value in options.items() if value is not None), None)
-        if not on and stray:
-            raise UserError(f"--{stray} belongs to {flag}: {'leave it out' if dynamic or cache else 'add that'}.")
-    if lamb is not None and not (dynamic or cache):
-        raise UserError("--lambda belongs to --dynamic or --cache: add one of them.")
-    if batch_size > 1 and (dynamic or cache):
-        how = "--dynamic" if dynamic else "--cache"
-        raise UserError(f"--batch-size belongs to evaluation without {how}, which reads one stream: leave it out.")
-    if cache and lamb is not None and lamb >= 1:
-        raise UserError(f"--lambda must be below 1 for a cache, got {lamb}.")
-    if tune and not (dynamic or cache):
-        raise UserError("--tune belongs to --dynamic or --cache: add one of them.")
-    if tune_tokens is not None and not tune:
-        raise UserError("--tune-tokens belongs to --tune: add it.")
-    named = {**(of_dynamic if dynamic else of_cache), "lamb": lamb}
-    given: dict[str, Any] = {key: value for key, value in named.items() if value is not None}
-    where = find_device(device)
-    loaded = highrank.load(run, where)
+    of_dynamic = {"lr": lr, "lamb": lamb, "epsilon": epsilon, "segment": segment}
+    of_cache = {"window": window, "theta": theta, "lamb": lamb}
+    of_method = of_dynamic if dynamic else of_cache if cache else {}
+    given: dict[str, Any] = {name: value for name, value in of_method.items() if value is not None}
+    _check_options(dynamic, cache, tune, tune_tokens, batch_size, of_dynamic | of_cache, given)
+
+    torch_device = find_device(device)
+    model = highrank.load(run, torch_device).model
     corpus = run_corpus(run, data_dir)
-    row: dict[str, Any] = {"run": str(run), "split": split, "batch_size": batch_size}
     ids = corpus.splits[split]
-    if batch_size > 1 and len(ids) // batch_size < SHORTEST_COLUMN:
-        raise UserError(
-            f"--batch-size {batch_size} leaves columns of fewer than {SHORTEST_COLUMN} of {len(ids):,} tokens, most of "
-            f"them without context: choose at most {max(1, len(ids) // SHORTEST_COLUMN)}."
-        )
+    row: dict[str, Any] = {"run": str(run), "split": split, "batch_size": batch_size}
+    tuned = None
     with progress() as on_stage:
-        tune_stage, split_stage = partial(on_stage, "tuning"), partial(on_stage, f"evaluating {split}")
-        tuned: Tuned | None = None
-        if tune_tokens is None and dynamic and where.type == "cpu":
-            tune_tokens = CPU_TUNE_TOKENS
-        tune_ids = corpus.splits["valid"][: None if tune_tokens is None else tune_tokens + 1]
-        if dynamic:
-            settings = dataclasses.replace(dynamic_settings(loaded.recipe.data.corpus), **given)
-            statistics = cached_statistics(
-                loaded.model, corpus.splits["train"], settings, cache_folder(), partial(on_stage, "gradient statistics")
-            )
+        if dynamic or cache:
+            method: Any = (DynamicEvaluation if dynamic else CacheEvaluation)(model, corpus, on_stage)
+            settings = dataclasses.replace(method.published, **given)
             if tune:
-                tuned = tune_dynamic(
-                    loaded.model, tune_ids, statistics, settings, say_point, partial(on_stage, "tuning")
-                )
+                if tune_tokens is None and dynamic and torch_device.type == "cpu":
+                    tune_tokens = CPU_TUNE_TOKENS
+                tune_ids = corpus.splits["valid"][: None if tune_tokens is None else tune_tokens + 1]
+                tuned = method.tune(tune_ids, settings, print_point)
                 settings = tuned.best
-            result = dynamic_evaluate(loaded.model, ids, statistics, settings, split_stage)
-            row |= {"batch_size": 1, "dynamic": dataclasses.asdict(settings)}
-        elif cache:
-            how_cached = dataclasses.replace(cache_settings(loaded.recipe.data.corpus), **given)
-            if tune:
-                tuned = tune_cache(loaded.model, tune_ids, how_cached, tune_stage)
-                how_cached = tuned.best
-            result = cache_evaluate(loaded.model, ids, how_cached, on_progress=split_stage)
-            row |= {"batch_size": 1, "cache": dataclasses.asdict(how_cached)}
+            result = method.evaluate(ids, settings, f"evaluating {split}")
+            row["dynamic" if dynamic else "cache"] = dataclasses.asdict(settings)
+            name = "dynamic evaluation" if dynamic else "cache"
+            details = f"{name}, {format_settings(settings)}; "
         else:
-            result = evaluate_stream(loaded.model, ids, batch_size, on_progress=split_stage)
+            result = evaluate_plain(model, ids, batch_size, on_progress=partial(on_stage, f"evaluating {split}"))
+            details = ""
     row |= {"tokens": result.tokens, "nll": result.nll, "perplexity": result.perplexity}
     if tuned is not None:
-        row["tuned"] = tuned.as_json()
+        row["tuned"] = to_json(tuned.summary())
     if as_json:
         print_json(row)
         return
     if tuned is not None:
-        show_points(tuned)
-        say_edges(row["tuned"], run, data_dir)
-    how = f"dynamic evaluation, {_told(row['dynamic'])}; " if dynamic else ""
-    how = f"with a cache, {_told(row['cache'])}; " if cache else how
+        print_points(tuned)
+        print_edges(tuned.summary(), run, data_dir)
     say(
-        f"{run}: {split} perplexity {shown(result.perplexity)} "
-        f"({how}{result.nll:.4f} nats a token, {result.tokens:,} tokens predicted)"
+        f"{run}: {split} perplexity {format_perplexity(result.perplexity)} "
+        f"({details}{result.nll:.4f} nats per token, {result.tokens:,} tokens predicted)"
     )
 
 
-def _told(settings: dict[str, Any]) -> str:
-    """lr 0.002, lambda 0.075, ..."""
-    return ", ".join(f"{'lambda' if key == 'lamb' else key} {value:g}" for key, value in settings.items())
-
-
-def generate(
-    run: RunFolder,
-    prompt: Annotated[str, typer.Option(metavar="TEXT", help="Text to continue; <eos> starts a new line.")] = "<eos>",
-    length: Annotated[int, typer.Option(min=1, help="How many tokens.")] = 100,
-    temperature: Annotated[float, typer.Option(min=0.0, help="Below 1 plays safe, 0 takes the likeliest word.")] = 1.0,
-    top_k: Annotated[
-        int | None, typer.Option(min=1, help="Sample among the k likeliest words only. Default: all.")
-    ] = None,
-    top_p: Annotated[
-        float | None, typer.Option(help="Sample among the likeliest words of this share of probability. Default: 1.")
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="The same seed gives the same text.")] = 0,
-    device: Device = "auto",
+def _check_options(
+    dynamic: bool,
+    cache: bool,
+    tune: bool,
+    tune_tokens: int | None,
+    batch_size: int,
+    settings: dict[str, Any],
+    given: dict[str, Any],
 ) -> None:
-    """Continue a text with a trained model."""
-    import torch
-
-    from highrank.data.corpus import EOS
-    from highrank.evaluation.generation import generate as generate_ids
-    from highrank.runs.folder import Run
-
-    if 0 < temperature < 0.01:
-        raise UserError(f"--temperature must be 0 (the likeliest word) or at least 0.01, got {temperature}.")
-    if top_p is not None and not 0 < top_p <= 1:
-        raise UserError(f"--top-p must be above 0 and at most 1, got {top_p}.")
-    where = find_device(device)
-    loaded = highrank.load(run, where)
-    level = Run(run).info().corpus_level
-    index = {word: i for i, word in enumerate(loaded.words)}
-    tokens = prompt.split() if level == "word" else _characters(prompt)
-    unknown = [t for t in tokens if t not in index]
-    if unknown and "<unk>" not in index:
-        raise UserError(f'the model does not know "{unknown[0]}": use words of its vocabulary ({run}/vocabulary.json).')
-    if unknown:
-        err.print(f"not in the vocabulary, read as <unk>: {' '.join(unknown)}", style="dim")
-    if not tokens:
-        raise UserError("--prompt is empty: give at least one word, for example --prompt '<eos>'.")
-    ids = torch.tensor([index.get(t, index.get("<unk>", 0)) for t in tokens], device=where)
-    stream = generate_ids(
-        loaded.model, ids, temperature=temperature, top_k=top_k, top_p=top_p,
-        generator=torch.Generator().manual_seed(seed),
-    )  # fmt: skip
-    words = tokens + [loaded.words[i] for i in itertools.islice(stream, length)]
-    if level == "word":
-        lines = " ".join(words).split(EOS)
-        print("\n".join(line.strip() for line in lines).strip("\n"))
-    else:
-        print("".join("\n" if w == EOS else w for w in words).strip("\n"))
-
-
-def _characters(prompt: str) -> list[str]:
-    """The characters of a prompt, with <eos> as the one token that it is."""
-    from highrank.data.corpus import EOS
-
-    first, *rest = prompt.split(EOS)
-    return [*first, *(token for part in rest for token in (EOS, *part))]
+    """Raise a UserError for an option that would have no effect, and for a share of the cache of 1 or more."""
+    if dynamic and cache:
+        raise UserError("choose one of --dynamic and --cache.")
+    ignored = [name for name, value in settings.items() if value is not None and name not in given]
+    if tune_tokens is not None and not tune:
+        ignored.append("tune-tokens")
+    if tune and not (dynamic or cache):
+        ignored.append("tune")
+    if batch_size > 1 and (dynamic or cache):
+        ignored.append("batch-size")
+    if ignored:
+        name = "lambda" if ignored[0] == "lamb" else ignored[0]
+        raise UserError(f"--{name} has no effect here: leave it out, or see 'highrank evaluate --help'.")
+    if cache and given.get("lamb", 0) >= 1:
+        raise UserError("--lambda must be below 1 for a cache.")

@@ -202,16 +202,16 @@ def _train(name: str, corpus: "Corpus", folder: Path, seed: int) -> TrainedModel
     return TrainedModel(
         name=name,
         folder=str(folder),
-        parameters=summary["parameters"],
+        parameters=summary.parameters,
         embed_dim=recipe.model.embed_dim,
-        valid_ppl=summary["valid_ppl"],
-        test_ppl=summary["test_ppl"],
+        valid_ppl=summary.valid_ppl,
+        test_ppl=summary.test_ppl,
         rank=spectrum.rank,
         rank_bound=None if recipe.model.head == "mos" else recipe.model.embed_dim + 2,
         matrix=(spectrum.tokens, spectrum.vocabulary),
         curve=[(metrics.epoch, metrics.valid_ppl) for metrics in run.epochs()],
         singular_values=spectrum.singular_values.tolist(),
-        seconds=summary["seconds"],
+        seconds=summary.seconds,
     )
 
 

@@ -38,6 +38,7 @@ def _row(run: "Run") -> dict[str, Any]:
     """Return what the list shows of a run; for a damaged run, what could be read of it."""
     from highrank.evaluation.perplexity import perplexity
     from highrank.runs import checkpoint as checkpoints
+    from highrank.runs.record import read_summary
 
     row: dict[str, Any] = {"run": str(run.folder), "recipe": "?", "epoch": None, "best_valid_ppl": None}
     row |= {"valid_ppl": None, "test_ppl": None, "state": ""}
@@ -49,10 +50,10 @@ def _row(run: "Run") -> dict[str, Any]:
             row["state"] = "finished" if state.finished else "can resume"
             if state.best_valid is not None:
                 row["best_valid_ppl"] = perplexity(state.best_valid)
-        summary = run.summary()
-        if summary and summary["epochs"] == row["epoch"]:  # a killed run keeps the summary of its previous pause
-            row["valid_ppl"] = summary["valid_ppl"]
-            row["test_ppl"] = summary["test_ppl"]
+        summary = read_summary(run)
+        if summary and summary.epochs == row["epoch"]:  # a killed run keeps the summary of its previous pause
+            row["valid_ppl"] = summary.valid_ppl
+            row["test_ppl"] = summary.test_ppl
     except UserError as error:
         row["state"] = f"damaged: {error}"
     return row

@@ -104,8 +104,8 @@ def train(
     say("evaluating the best weights on valid and test ...")
     summary = summarize(run, corpus, torch_device, outcome)
     say(
-        f"{chosen.name}: valid {summary['valid_ppl']:.2f}, test {summary['test_ppl']:.2f} "
-        f"(epoch {summary['best_epoch']} of {summary['epochs']}, {summary['parameters']:,} parameters)"
+        f"{chosen.name}: valid {summary.valid_ppl:.2f}, test {summary.test_ppl:.2f} "
+        f"(epoch {summary.best_epoch} of {summary.epochs}, {summary.parameters:,} parameters)"
     )
     print_written(run.folder)
     if outcome != "finished":

@@ -16,7 +16,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from highrank.evaluation.perplexity import perplexity, shown
+from highrank.evaluation.perplexity import format_perplexity, perplexity
 from highrank.training.callbacks import Callbacks, EpochMetrics
 
 LINE_EVERY_SECONDS = 30.0  # within an epoch, where there is no live bar
@@ -87,7 +87,7 @@ class _Lines(Callbacks):
         left = self.run_left(row)
         self.message(
             f"  epoch {self._epoch}: {row / self._rows:4.0%}, {self.speed()} tok/s, loss {self.loss:.3f}, "
-            f"ppl {shown(perplexity(self.loss), 1)}" + (f", about {left} left in total" if left else "")
+            f"ppl {format_perplexity(perplexity(self.loss), 1)}" + (f", about {left} left in total" if left else "")
         )
 
     def speed(self) -> str:
@@ -132,7 +132,7 @@ class _Bar(_Lines):
             self._task,
             completed=row,
             speed=self.speed(),
-            ppl=shown(perplexity(self.loss), 1),
+            ppl=format_perplexity(perplexity(self.loss), 1),
             run_left=f"({left} in total)" if left else "",
         )
 
@@ -145,11 +145,11 @@ def epoch_line(metrics: EpochMetrics) -> str:
     kind = metrics.stage  # finetuning always averages
     if metrics.stage == "train":
         kind = "averaged" if metrics.averaged else ""
-    best = "new best" if metrics.best_epoch == metrics.epoch else f"best {shown(metrics.best_valid_ppl)}"
+    best = "new best" if metrics.best_epoch == metrics.epoch else f"best {format_perplexity(metrics.best_valid_ppl)}"
     skipped = f", {metrics.skipped} windows skipped" if metrics.skipped else ""
     return (
-        f"epoch {metrics.epoch:>3}{' ' if kind else ''}{kind}: train {shown(metrics.train_ppl):>6}, "
-        f"valid {shown(metrics.valid_ppl):>6}, {_thousands(metrics.tokens_per_second):>4} tok/s, "
+        f"epoch {metrics.epoch:>3}{' ' if kind else ''}{kind}: train {format_perplexity(metrics.train_ppl):>6}, "
+        f"valid {format_perplexity(metrics.valid_ppl):>6}, {_thousands(metrics.tokens_per_second):>4} tok/s, "
         f"{_duration(metrics.seconds):>6}, {best}{skipped}"
     )
 

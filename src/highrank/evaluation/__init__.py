@@ -1,1 +1,1 @@
-"""Perplexity, as it stands and as the model adapts (dynamic evaluation, the cache), and generation."""
+"""Perplexity, dynamic evaluation, the continuous cache, the search for their settings, and generation."""

@@ -1,12 +1,13 @@
-"""The continuous cache pointer (Grave et al. 2016): words that followed similar hidden states become likelier again.
+"""The continuous cache (Grave et al. 2016): words that followed similar hidden states recently become more likely.
 
     p_cache(w) ∝ sum over i < t, i >= t - window, with x_(i+1) = w, of exp(theta h_t . h_i)
     p(w) = (1 - lambda) p_model(w) + lambda p_cache(w)
 
-h are the raw hidden states of the last layer. The first prediction has an empty cache and is the model's alone.
+h are the hidden states of the last layer, before dropout. The first prediction comes from the model alone, because the
+cache is still empty.
 
-Shapes: T tokens of one stream, W a window, H hidden units, P pairs of a window and a theta; a block of t steps scores
-(t, W + t) pairs of states.
+Shapes: T tokens of one stream, W the window, H hidden units, P pairs of a window and a theta. A block of t steps
+computes (t, W + t) similarities.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,20 +19,20 @@ from torch import Tensor
 from highrank.evaluation.mode import in_eval_mode
 from highrank.evaluation.perplexity import Evaluation
 from highrank.models.language_model import LanguageModel
-from highrank.progress import OnProgress
+from highrank.progress import OnProgress, no_progress
 from highrank.recipes.recipe import CacheSettings
 
 
 class Block(NamedTuple):
-    """Some consecutive steps of the model through a text: all that the cache needs to know of them."""
+    """Consecutive steps of the model through a text: the inputs of the cache."""
 
-    states: Tensor  # (t, H) raw
-    targets: Tensor  # (t,) the words that came
-    p_model: Tensor  # (t,) what the model gave to them, in float64
+    states: Tensor  # (t, H)
+    targets: Tensor  # (t,) the words that followed
+    p_model: Tensor  # (t,) the model's probabilities of the targets, in float64
 
 
 class Probabilities(NamedTuple):
-    """What model and cache give to each word that came, in float64."""
+    """Probabilities of the targets, in float64."""
 
     model: Tensor  # (T - 1,)
     cache: Tensor  # (P, T - 1)
@@ -45,16 +46,19 @@ def cache_evaluate(
     settings: CacheSettings,
     *,
     block: int = 500,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = no_progress,
 ) -> Evaluation:
-    """Mean loss of ids[1:] under the mixture of model and cache; `block` bounds memory only."""
+    """Compute the mean loss of ids[1:] under the mixture of model and cache.
+
+    `block` is the number of steps per forward pass; it bounds memory and does not change the result.
+    """
     blocks = _read(model, ids, block, on_progress)
     p = cache_probabilities(blocks, [(min(settings.window, len(ids)), settings.theta)])
     return Evaluation(mixed_nll(p.model, p.cache[0], settings.lamb), len(ids) - 1)
 
 
 def mixed_nll(p_model: Tensor, p_cache: Tensor, lamb: float) -> float:
-    """Mean loss of the mixture, where there is something to mix in: the first step remembers nothing."""
+    """Compute the mean loss of the mixture; the first prediction is the model's, because the cache is empty there."""
     mixed = (1 - lamb) * p_model + lamb * p_cache
     mixed[0] = p_model[0]
     return -mixed.log().mean().item()
@@ -63,30 +67,30 @@ def mixed_nll(p_model: Tensor, p_cache: Tensor, lamb: float) -> float:
 @torch.no_grad()
 @in_eval_mode
 def read_once(
-    model: LanguageModel, ids: Tensor, *, block: int = 500, on_progress: OnProgress | None = None
+    model: LanguageModel, ids: Tensor, *, block: int = 500, on_progress: OnProgress = no_progress
 ) -> list[Block]:
-    """The model's part of the work, for who wants to try many settings: keeps T x H numbers."""
+    """Run the model over a text once, so that many cache settings can be tried on it. Keeps T x H numbers."""
     return list(_read(model, ids, block, on_progress))
 
 
-def _read(model: LanguageModel, ids: Tensor, block: int, on_progress: OnProgress | None) -> Iterator[Block]:
+def _read(model: LanguageModel, ids: Tensor, block: int, on_progress: OnProgress) -> Iterator[Block]:
     device = next(model.parameters()).device
-    words, targets = ids[:-1].to(device), ids[1:].to(device)
+    words = ids[:-1].to(device)
+    targets = ids[1:].to(device)
     state = model.initial_state(1)
     for start in range(0, len(words), block):
         rows = slice(start, start + block)
         scored = model(words[rows, None], targets[rows, None], state)
         state = scored.hidden.state
         yield Block(scored.hidden.raw[:, 0], targets[rows], scored.nll[:, 0].double().neg().exp())
-        if on_progress:
-            on_progress(min(start + block, len(words)), len(words))
+        on_progress(min(start + block, len(words)), len(words))
 
 
 @torch.no_grad()
 def cache_probabilities(blocks: Iterable[Block], pairs: Sequence[tuple[int, float]]) -> Probabilities:
-    """What each pair of a window and a theta gives to the words that came."""
+    """Compute the cache's probabilities of the targets for each pair of a window and a theta."""
     longest = max(window for window, _ in pairs)
-    keys, followers = None, None  # of the last steps, as many as the longest window
+    keys, followers = None, None  # states and the words after them, for the last `longest` steps
     p_model, p_cache = [], []
     for states, targets, p in blocks:
         t = len(states)
@@ -95,15 +99,16 @@ def cache_probabilities(blocks: Iterable[Block], pairs: Sequence[tuple[int, floa
         similarity = states @ keys.T  # (t, W + t)
         same = followers == targets[:, None]
         position = torch.arange(len(keys), device=keys.device)
-        age = position[-t:, None] - position  # (t, W + t) steps ago
-        given = []
+        age = position[-t:, None] - position  # (t, W + t), in steps
+        by_pair = []
         for window, theta in pairs:
-            near = slice(max(0, len(keys) - t - window), None)  # older ones are beyond this window
+            near = slice(max(0, len(keys) - t - window), None)  # older keys lie outside this window for every row
             outside = (age[:, near] <= 0) | (age[:, near] > window)
             scores = (theta * similarity[:, near]).masked_fill(outside, -torch.inf)
-            attention = torch.softmax(scores.double(), dim=1).nan_to_num(0.0)  # NaN: nothing remembered yet
-            given.append((attention * same[:, near]).sum(1))
+            attention = torch.softmax(scores.double(), dim=1).nan_to_num(0.0)  # NaN where the cache is empty
+            by_pair.append((attention * same[:, near]).sum(1))
         p_model.append(p)
-        p_cache.append(torch.stack(given))
-        keys, followers = keys[-longest:], followers[-longest:]
+        p_cache.append(torch.stack(by_pair))
+        keys = keys[-longest:]
+        followers = followers[-longest:]
     return Probabilities(torch.cat(p_model), torch.cat(p_cache, dim=1))

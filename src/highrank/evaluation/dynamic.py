@@ -1,44 +1,43 @@
-"""Dynamic evaluation (Krause et al. 2017), as the paper uses it: the model goes on learning from the text it has just
-predicted, pulled back towards where it started.
+"""Dynamic evaluation (Krause et al. 2017), as the paper uses it: the model keeps learning from the text it has just
+predicted, and decays towards its trained weights.
 
     R     = sqrt( sum over statistics batches of grad^2 )                    root of the sum, not of the mean
     decay = min( R / (sum over parameter tensors of mean(R)), 1 / lambda )
     theta <- theta + lambda decay (theta0 - theta) - lr grad / (R + epsilon)        after every segment
 
-Gradients are of the mean loss of a segment, with dropout off. The statistics come from the training text, a batch of
-columns at a time in segments of the same length. Every segment is predicted before the model learns from it, so this
-is a fair perplexity of a model that adapts. The model handed in is never changed.
+Gradients are those of the mean loss of a segment, without dropout. The statistics R come from the training text, read
+in segments of the same length by a batch of columns. Every segment is predicted before the model learns from it, so the
+result is a valid perplexity of an adapting model. The model that is passed in is never changed.
 
-Predictions are in float32; inside cuDNN's LSTM alone torch lets an NVIDIA GPU round products to TF32, as in any float32
-evaluation (torch.backends.cudnn.rnn.fp32_precision). The statistics' other products may be TF32 too: R only scales the
-steps, a thousandth of it is nothing, and the statistics are most of the arithmetic: ten of the paper's test sets.
+Predictions are in float32. Inside cuDNN's LSTM, torch may round products to TF32 on an NVIDIA GPU, as in any float32
+evaluation (torch.backends.cudnn.rnn.fp32_precision). The statistics may use TF32 for all products: R only scales the
+steps, so an error of 0.1 % does not matter, and they are most of the arithmetic, as much as ten passes over the test
+set of Penn Treebank.
 
-Shapes: a segment is (5, 1) words with the paper's settings; statistics batches are (5, 100).
+Shapes: with the paper's settings, a segment has (5, 1) words and a statistics batch (5, 100).
 """
 
 import contextlib
 import copy
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from highrank.data.batches import columns
-from highrank.errors import UserError
-from highrank.evaluation.fingerprint import fingerprint
 from highrank.evaluation.perplexity import Evaluation
-from highrank.files import read_tensors, write_tensors
 from highrank.models.language_model import LanguageModel
 from highrank.ops.cuda_graph import capture
-from highrank.progress import OnProgress
+from highrank.progress import OnProgress, no_progress
 from highrank.recipes.recipe import DynamicSettings
+
+REPORT_EVERY = 50  # segments
 
 
 def gradient_statistics(
-    model: LanguageModel, ids: Tensor, settings: DynamicSettings, on_progress: OnProgress | None = None
+    model: LanguageModel, ids: Tensor, settings: DynamicSettings, on_progress: OnProgress = no_progress
 ) -> list[Tensor]:
-    """R by parameter: the root of the summed squared gradients over the training text."""
+    """Compute R, one tensor per parameter, from the training text `ids`."""
     model = copy.deepcopy(model).eval()
     device = next(model.parameters()).device
     stream = columns(ids.to(device), min(settings.stats_batch_size, len(ids) // 2))
@@ -49,17 +48,18 @@ def gradient_statistics(
             assert p.grad is not None
             total.addcmul_(p.grad, p.grad)
 
-    with _tensor_cores():
+    with _tf32_products():
         for _ in _segments(model, stream[:-1], stream[1:], settings.segment, accumulate, on_progress):
             pass
     return [total.sqrt_() for total in sums]
 
 
 @contextlib.contextmanager
-def _tensor_cores() -> Iterator[None]:
-    """Float32 matrix products on an NVIDIA GPU as TF32, many times as fast; elsewhere nothing changes."""
+def _tf32_products() -> Iterator[None]:
+    """Compute float32 matrix products as TF32 on an NVIDIA GPU, which is many times faster; no effect elsewhere."""
     matmul = torch.backends.cuda.matmul
-    before, matmul.fp32_precision = matmul.fp32_precision, "tf32"
+    before = matmul.fp32_precision
+    matmul.fp32_precision = "tf32"
     try:
         yield
     finally:
@@ -71,16 +71,16 @@ def dynamic_evaluate(
     ids: Tensor,  # (T,)
     statistics: list[Tensor],
     settings: DynamicSettings,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = no_progress,
 ) -> Evaluation:
-    """Mean loss of ids[1:] by a copy of the model that adapts after every segment."""
+    """Compute the mean loss of ids[1:] with a copy of the model that learns after every segment."""
     model = copy.deepcopy(model).eval()
     device = next(model.parameters()).device
     parameters = list(model.parameters())
     start = [p.detach().clone() for p in parameters]
     scale = torch.stack([r.mean() for r in statistics]).sum()
-    # Two tensors a parameter, made once: lambda decay, whose clip at 1 / lambda is one of the product at 1 (no float32
-    # holds the inverse of a tiny lambda), and lr / (R + epsilon).
+    # The factors of the update, computed once. lambda * min(R / scale, 1 / lambda) is written as
+    # min(lambda * R / scale, 1), because 1 / lambda overflows float32 for a tiny lambda.
     pull = [(settings.lamb * (r / scale)).clamp(max=1) for r in statistics]
     rate = [settings.lr / (r + settings.epsilon) for r in statistics]
 
@@ -89,7 +89,8 @@ def dynamic_evaluate(
             assert p.grad is not None
             p.lerp_(p0, towards).addcmul_(p.grad, step, value=-1)
 
-    words, targets = ids[:-1, None].to(device), ids[1:, None].to(device)  # (T - 1, 1)
+    words = ids[:-1, None].to(device)  # (T - 1, 1)
+    targets = ids[1:, None].to(device)
     total = torch.zeros((), dtype=torch.float64, device=device)
     for nll in _segments(model, words, targets, settings.segment, adapt, on_progress):
         total += nll.double().sum()
@@ -101,13 +102,13 @@ def _segments(
     words: Tensor,  # (T, B)
     targets: Tensor,
     segment: int,
-    after: Callable[[], None],  # with the gradient of the segment's mean loss in place
-    on_progress: OnProgress | None,
+    after: Callable[[], None],  # called while the parameters hold the gradient of the segment's mean loss
+    on_progress: OnProgress,
 ) -> Iterator[Tensor]:
-    """Predict a segment, differentiate its mean loss, call `after`; yields the (segment, B) losses in turn."""
+    """For each segment: predict it, differentiate its mean loss, call `after`, and yield its (segment, B) losses."""
     state = model.initial_state(words.shape[1])
 
-    def one(x: Tensor, y: Tensor) -> Tensor:
+    def process(x: Tensor, y: Tensor) -> Tensor:
         for p in model.parameters():
             p.grad = None
         with torch.enable_grad():
@@ -120,23 +121,24 @@ def _segments(
                 c.copy_(new_c)
         return nll.detach()
 
-    run = _Replayed(one) if words.is_cuda else one
+    run = _GraphReplay(process) if words.is_cuda else process
     for start in range(0, len(words), segment):
         yield run(words[start : start + segment], targets[start : start + segment])
-        if on_progress and start // segment % 50 == 0:
+        if start // segment % REPORT_EVERY == 0:
             on_progress(start, len(words))
-    if on_progress:
-        on_progress(len(words), len(words))
+    on_progress(len(words), len(words))
 
 
-class _Replayed:
-    """`one` as a CUDA graph: thousands of equal segments, each a few hundred tiny kernels.
+class _GraphReplay:
+    """Runs `function` as a CUDA graph, because a segment is a few hundred tiny kernels and there are thousands of them.
 
-    The first two segments run eagerly and warm the libraries up; the third is captured. A shorter last one is eager.
+    The first two calls run eagerly, so that libraries choose their algorithms; the third is captured, and later calls
+    replay it. A last segment that is shorter runs eagerly.
     """
 
-    def __init__(self, one: Callable[[Tensor, Tensor], Tensor]) -> None:
-        self.one, self.calls = one, 0
+    def __init__(self, function: Callable[[Tensor, Tensor], Tensor]) -> None:
+        self.function = function
+        self.calls = 0
         self.graph: torch.cuda.CUDAGraph | None = None
         self.x = self.y = self.nll = torch.empty(0)
 
@@ -144,31 +146,10 @@ class _Replayed:
         self.calls += 1
         if self.graph is None and self.calls > 2:
             self.x, self.y = x.clone(), y.clone()
-            self.graph, self.nll = capture(lambda: self.one(self.x, self.y), x.device)
+            self.graph, self.nll = capture(lambda: self.function(self.x, self.y), x.device)
         if self.graph is None or x.shape != self.x.shape:
-            return self.one(x, y)
+            return self.function(x, y)
         self.x.copy_(x)
         self.y.copy_(y)
         self.graph.replay()
         return self.nll
-
-
-def cached_statistics(
-    model: LanguageModel,
-    ids: Tensor,
-    settings: DynamicSettings,
-    cache: Path,
-    on_progress: OnProgress | None = None,
-) -> list[Tensor]:
-    """The statistics, kept in `cache` under a name that tells the model, the text and the settings."""
-    name = fingerprint(f"{settings.segment} {settings.stats_batch_size}", model, ids)
-    file = cache / "dynamic" / f"{name}.safetensors"
-    names = [name for name, _ in model.named_parameters()]
-    device = next(model.parameters()).device
-    with contextlib.suppress(UserError, KeyError):  # absent or damaged: they are computed again
-        stored = read_tensors(file, "cached statistics")
-        return [stored[name].to(device) for name in names]
-    statistics = gradient_statistics(model, ids, settings, on_progress)
-    with contextlib.suppress(UserError):  # nowhere to keep them: that must not cost what was just computed
-        write_tensors(file, {name: r.cpu() for name, r in zip(names, statistics, strict=True)})
-    return statistics

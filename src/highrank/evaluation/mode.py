@@ -1,4 +1,4 @@
-"""What looks at a model leaves it as it was: a training loop may go on after it."""
+"""Evaluation mode for functions that may be called in the middle of training."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -12,11 +12,11 @@ Result = TypeVar("Result")
 
 
 def in_eval_mode(function: Callable[Concatenate[Model, P], Result]) -> Callable[Concatenate[Model, P], Result]:
-    """`function(model, ...)` with the model in evaluation mode, and back in its own afterwards, whatever happens."""
+    """Run `function(model, ...)` in evaluation mode, then restore every module's previous mode."""
 
     @wraps(function)
     def wrapped(model: Model, *args: P.args, **kwargs: P.kwargs) -> Result:
-        modes = [(module, module.training) for module in model.modules()]  # parts may be frozen in their own
+        modes = [(module, module.training) for module in model.modules()]  # submodules may differ from the model
         model.eval()
         try:
             return function(model, *args, **kwargs)

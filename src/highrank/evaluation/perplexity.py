@@ -1,7 +1,8 @@
-"""Exact token-level perplexity: every token of the stream but the first is predicted once.
+"""Exact perplexity per token: every token of the stream except the first is predicted once.
 
-With one column the hidden state is carried through the whole stream. With B columns the stream is cut into B runs of
-equal length that each start from a zero state: B - 1 cold starts, faster, and a little pessimistic.
+With one column, the hidden state is carried through the whole stream. With B columns, the stream is cut into B parts of
+equal length that each start from a zero state. That is faster, and slightly pessimistic because of the B - 1 cold
+starts.
 """
 
 import math
@@ -15,22 +16,22 @@ from highrank.evaluation.mode import in_eval_mode
 from highrank.models.awd_lstm import Hidden
 from highrank.models.language_model import LanguageModel
 from highrank.ops.lstm import State
-from highrank.progress import OnProgress
+from highrank.progress import OnProgress, no_progress
 
 
-def perplexity(nats: float) -> float:
-    """exp of a mean loss; infinite rather than an OverflowError, and where the loss is not a number."""
-    return math.exp(nats) if nats < 700 else math.inf
+def perplexity(nll: float) -> float:
+    """Return the perplexity of a mean loss in nats; infinity if the loss is NaN or its exponential overflows."""
+    return math.exp(nll) if nll < 700 else math.inf
 
 
-def shown(ppl: float, digits: int = 2) -> str:
-    """58.08; of a model that diverged 5.18e+21 rather than all of its digits."""
+def format_perplexity(ppl: float, digits: int = 2) -> str:
+    """Format a perplexity for display: 58.08, or 5.18e+21 for a model that diverged."""
     return f"{ppl:.{digits}f}" if ppl < 1e6 else f"{ppl:.3g}"
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    nll: float  # nats a token
+    nll: float  # nats per token
     tokens: int  # predicted
 
     @property
@@ -47,14 +48,15 @@ def evaluate(
     *,
     window: int | None = None,
     score: Callable[[Tensor, Tensor, list[State]], tuple[Tensor, Hidden]] | None = None,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = no_progress,
 ) -> Evaluation:
-    """Mean loss of ids[1:]; the result does not depend on `window`, which bounds memory only.
+    """Compute the mean loss of ids[1:] in `batch_size` columns.
 
-    `score` stands in for the model's own forward pass, as when training validates in its own precision.
+    `window` is the number of rows per forward pass; it bounds memory and does not change the result. `score` replaces
+    the model's forward pass, for example to validate in the precision of training.
     """
     if len(ids) < 2:
-        raise ValueError("a stream of at least two tokens is needed: the first is never predicted")
+        raise ValueError("evaluation needs at least two tokens, because the first one is not predicted")
     device = next(model.parameters()).device
     words, targets, real = prediction_columns(ids.to(device), batch_size)
     window = window or max(1, 2000 // words.shape[1])
@@ -65,16 +67,15 @@ def evaluate(
         nll, hidden = (score or model)(words[rows], targets[rows], state)
         state = hidden.state
         total += (nll.double() * real[rows]).sum()
-        if on_progress:
-            on_progress(min(start + window, len(words)), len(words))
+        on_progress(min(start + window, len(words)), len(words))
     return Evaluation((total / (len(ids) - 1)).item(), len(ids) - 1)
 
 
 def prediction_columns(ids: Tensor, batch_size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """(T,) -> words, targets and a mask of real predictions, (ceil((T - 1) / B), B) each.
+    """Cut a (T,) stream into columns: words, targets and a mask of real predictions, (ceil((T - 1) / B), B) each.
 
-    Column j predicts a run of consecutive targets; the last word before the run is its first input. Unequal ends are
-    padded with word 0 and masked.
+    Each column predicts consecutive targets; its first input is the token before the first of them. The last columns
+    are padded with word 0 to the same length, and the mask is False there.
     """
     n = len(ids) - 1
     batch_size = min(batch_size, n)

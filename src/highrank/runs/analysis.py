@@ -25,6 +25,7 @@ from highrank.progress import OnStage, no_stages
 from highrank.runs import checkpoint as checkpoints
 from highrank.runs.folder import Run, load, run_corpus
 from highrank.runs.provenance import provenance
+from highrank.runs.record import read_summary
 from highrank.schema import SchemaError, from_json, to_json
 
 CPU = torch.device("cpu")
@@ -119,8 +120,8 @@ def _analyze_run(folder: Path, ids: Tensor, on_stage: OnStage, **options: Unpack
         embed_dim=recipe.model.embed_dim,
     )
     run = Run(folder)
-    scores = run.summary() or {}
-    epochs = scores.get("epochs")
+    scores = read_summary(run)
+    epochs = None if scores is None else scores.epochs
     if epochs is None and run.has_checkpoint():  # an imported or interrupted run has no summary
         epochs = checkpoints.read(folder).state.epoch
     return replace(
@@ -128,8 +129,8 @@ def _analyze_run(folder: Path, ids: Tensor, on_stage: OnStage, **options: Unpack
         run=str(folder),
         recipe=recipe.name,
         epochs=epochs,
-        valid_ppl=scores.get("valid_ppl"),
-        test_ppl=scores.get("test_ppl"),
+        valid_ppl=None if scores is None else scores.valid_ppl,
+        test_ppl=None if scores is None else scores.test_ppl,
     )
 
 

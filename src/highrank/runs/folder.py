@@ -28,11 +28,8 @@ from highrank.runs import checkpoint as checkpoints
 from highrank.runs.metrics import read_epochs
 from highrank.runs.provenance import Provenance, provenance
 from highrank.schema import SchemaError, from_json, to_json
-from highrank.shape import PERPLEXITY, WHOLE, wrong
 from highrank.training.callbacks import EpochMetrics
 from highrank.training.state import set_weights
-
-SUMMARY = {"epochs": WHOLE, "valid_ppl": PERPLEXITY, "test_ppl": PERPLEXITY}
 
 
 class Loaded(NamedTuple):
@@ -171,15 +168,6 @@ class Run:
         Without `last`, a run that was killed may include epochs after its last checkpoint.
         """
         return [metrics for metrics in read_epochs(self.metrics_file) if last is None or metrics.epoch <= last]
-
-    def summary(self) -> dict[str, Any] | None:
-        """Return summary.json, or None before the first summary."""
-        if not self.summary_file.exists():
-            return None
-        summary = read_json(self.summary_file, "summary")
-        if error := wrong(summary, SUMMARY):
-            raise UserError(f"{self.summary_file} is not a summary of a run ({error}): remove it to recreate it.")
-        return dict(summary)
 
     def load_weights(self, model: LanguageModel) -> None:
         """Copy the best weights into `model`."""

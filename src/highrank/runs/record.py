@@ -1,19 +1,12 @@
-"""Run -> record: what a run came to, on one page of JSON that can stand without its weights.
+"""Run records: the results of a run as one JSON file that needs no weights.
 
-`summarize` writes summary.json into the run's folder whenever training ends or pauses. `record` adds what needs the
-weights, while they are at hand: dynamic evaluation and the cache (`adapted.py`). Made again of the same state, a record
-keeps what it has and gains what is new. `highrank report` reads records and nothing else.
-
-    valid_ppl, test_ppl    of the best weights on validation, in float32, one stream
-    stages                 the same at the end of training (stage 0) and of each finetuning stage
-    overrides              where the run's settings differ from the recipe of that name
-    pieces                 the starts of a run that was resumed or carried elsewhere: machine, commit, time, and in what
-                           dtype it was carried on to the next (`exported`), whole or its averages only
-    seconds, epochs        in all, over every piece
+`summarize` writes summary.json into the run folder whenever training ends or pauses. `highrank record` adds dynamic
+evaluation and the cache (`evaluations.py`) and writes results/runs/*.json, which `highrank report` reads.
 """
 
-from collections.abc import Callable
+import math
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +14,18 @@ import torch
 
 from highrank.data.corpus import Corpus
 from highrank.errors import UserError
-from highrank.evaluation.tune import OnPoint, Tuning
+from highrank.evaluation.perplexity import evaluate
+from highrank.evaluation.tune import Tuning
 from highrank.files import read_json, write_json
+from highrank.progress import OnStage, no_stages
 from highrank.recipes import overrides
 from highrank.recipes.recipe import CacheSettings, DynamicSettings
 from highrank.runs import checkpoint as checkpoints
-from highrank.runs.adapted import adapted
-from highrank.runs.checkpoint import CheckpointFile, Piece
+from highrank.runs.checkpoint import Piece
 from highrank.runs.folder import Run, load
-from highrank.runs.part import Watch, perplexities, unwatched
 from highrank.runs.provenance import Provenance
 from highrank.schema import SchemaError, from_json, to_json
-from highrank.training.state import StageResult, TrainingState
-
-CURVE = ("epoch", "seconds", "train_ppl", "valid_ppl")
+from highrank.training.state import StageResult
 
 
 @dataclass(frozen=True)
@@ -102,101 +93,70 @@ def write_record(path: Path, record: RunRecord) -> None:
     write_json(path, to_json(record))
 
 
+def read_summary(run: Run) -> RunRecord | None:
+    """Read a run's summary.json; None before the first summary."""
+    return read_record(run.summary_file) if run.summary_file.exists() else None
+
+
 def summarize(
-    run: Run, corpus: Corpus, device: torch.device, outcome: str, batch_size: int = 1, watch: Watch = unwatched
-) -> dict[str, Any]:
-    """Perplexities of the run's best weights in float32, with everything a record needs, written to summary.json."""
-    info = run.info()
-    checkpoint = checkpoints.read(run.folder)
-    state = checkpoint.state
-    model = load(run.folder, device).model
-    results = perplexities(model, corpus.splits, batch_size, watch)
-    epochs = run.epochs(state.epoch)
-    summary = {
-        "recipe": info.recipe["name"],
-        "overrides": overrides(info.recipe),
-        "outcome": outcome,
-        "epochs": state.epoch,
-        "updates": state.step,
-        "best_epoch": state.best_epoch,
-        "stage": state.stage,
-        "stages": to_json([*state.stages, _stage_result(state, results)]),
-        "parameters": model.n_parameters(),
-        **results,
-        "eval_batch_size": batch_size,
-        "seconds": state.seconds,
-        "pieces": to_json(checkpoint.pieces),
-        "skipped": state.skipped,
-        "seed": info.recipe["train"]["seed"],
-        "provenance": to_json(info.provenance),
-        "settings": info.recipe,
-        "averaged_from": next((metrics.epoch for metrics in epochs if metrics.averaged), None),
-        "curve": {key: [_short(getattr(metrics, key)) for metrics in epochs] for key in CURVE},
-    }
-    write_json(run.summary_file, summary)
-    return summary
-
-
-def record(
     run: Run,
     corpus: Corpus,
     device: torch.device,
-    *,
-    dynamic: bool = False,
-    cache: bool = False,
-    tune: bool = False,
-    tune_tokens: int | None = None,
-    watch: Watch = unwatched,
-    on_point: OnPoint | None = None,
-    known: dict[str, Any] | None = None,
-    keep: Callable[[dict[str, Any]], object] = lambda made: None,
-) -> dict[str, Any]:
-    """The run's summary, made now unless the one at hand is of this very state, and how it does when it adapts.
-
-    `dynamic` and `cache` use the published settings; `tune` adds the best ones found on validation, or on its first
-    `tune_tokens` tokens, beside them, which are then not tried again if they are there. `known` is an earlier record of
-    the run, added to if nothing was trained since. `keep` is handed the record as it grows, so that who is cut off in
-    a long evaluation keeps those before it, and goes on from there (`part.py`).
-    """
+    outcome: str,
+    batch_size: int = 1,
+    on_stage: OnStage = no_stages,
+) -> RunRecord:
+    """Evaluate the best weights of a run in float32 and write summary.json."""
+    info = run.info()
     checkpoint = checkpoints.read(run.folder)
-    made = next((told for told in (known, run.summary()) if told and _tells_of(told, checkpoint.state)), None)
-    if made is None:
-        made = summarize(run, corpus, device, _outcome(checkpoint), watch=watch)
-    keep(made)
-    for name, part in adapted(
-        run, corpus, device, dynamic=dynamic, cache=cache, tune=tune, tune_tokens=tune_tokens, known=made,
-        watch=watch, on_point=on_point,
-    ):  # fmt: skip
-        made = {**made, name: part}
-        keep(made)
-    return made
+    state = checkpoint.state
+    epochs = run.epochs(state.epoch)
+    model = load(run.folder, device).model
+    valid, test = (
+        evaluate(model, corpus.splits[split], batch_size, on_progress=partial(on_stage, split)).perplexity
+        for split in ("valid", "test")
+    )
+    last_stage = StageResult(state.stage, state.epoch, state.best_epoch, state.seconds, valid, test)
+    summary = RunRecord(
+        recipe=info.recipe["name"],
+        overrides=overrides(info.recipe),
+        outcome=outcome,
+        epochs=state.epoch,
+        updates=state.step,
+        best_epoch=state.best_epoch,
+        stage=state.stage,
+        stages=[*state.stages, last_stage],
+        parameters=model.n_parameters(),
+        valid_ppl=valid,
+        test_ppl=test,
+        eval_batch_size=batch_size,
+        seconds=state.seconds,
+        pieces=checkpoint.pieces,
+        skipped=state.skipped,
+        seed=info.recipe["train"]["seed"],
+        provenance=info.provenance,
+        settings=info.recipe,
+        averaged_from=next((metrics.epoch for metrics in epochs if metrics.averaged), None),
+        curve=Curve(
+            epoch=[metrics.epoch for metrics in epochs],
+            seconds=[round(metrics.seconds, 4) for metrics in epochs],
+            train_ppl=[_rounded(metrics.train_ppl) for metrics in epochs],
+            valid_ppl=[_rounded(metrics.valid_ppl) for metrics in epochs],
+        ),
+    )
+    write_record(run.summary_file, summary)
+    return summary
 
 
-def _tells_of(summary: dict[str, Any], progress: TrainingState) -> bool:
-    """Whether a summary or a record is of this very state, over the whole stream; the oldest know their epoch only."""
-    same = summary["updates"] == progress.step if "updates" in summary else summary.get("epochs") == progress.epoch
-    return bool(same and summary.get("eval_batch_size") == 1)
+def current_summary(run: Run, corpus: Corpus, device: torch.device, on_stage: OnStage = no_stages) -> RunRecord:
+    """Return the summary of a run's last checkpoint, computing it if summary.json is missing or older."""
+    checkpoint = checkpoints.read(run.folder)
+    summary = read_summary(run)
+    if summary is not None and summary.updates == checkpoint.state.step and summary.eval_batch_size == 1:
+        return summary
+    outcome = "finished" if checkpoint.state.finished else checkpoint.pieces[-1].outcome if checkpoint.pieces else None
+    return summarize(run, corpus, device, outcome or "killed", on_stage=on_stage)  # a kill saves no outcome
 
 
-def record_of(run: Run, data: Any) -> bool:
-    """Whether `data` is a record of this run, be it of an earlier state or made where it was carried from."""
-    told = data.get("provenance") if isinstance(data, dict) else None
-    return isinstance(told, dict) and told.get("started") == run.info().provenance.started
-
-
-def _stage_result(state: TrainingState, results: dict[str, float]) -> StageResult:
-    """Return the result of the current stage so far."""
-    valid_ppl, test_ppl = results["valid_ppl"], results["test_ppl"]
-    return StageResult(state.stage, state.epoch, state.best_epoch, state.seconds, valid_ppl, test_ppl)
-
-
-def _outcome(checkpoint: CheckpointFile) -> str:
-    """Why training stopped last; a run that was killed, or comes from an older version, was cut off."""
-    if checkpoint.state.finished:
-        return "finished"
-    return (checkpoint.pieces[-1].outcome if checkpoint.pieces else None) or "cut off"
-
-
-def _short(value: Any) -> Any:
-    """A curve is drawn, not computed with: four decimals keep a record readable."""
-    return round(value, 4) if isinstance(value, float) else value
+def _rounded(ppl: float) -> float | None:
+    return round(ppl, 4) if math.isfinite(ppl) else None

@@ -1,4 +1,4 @@
-"""Sampling text from a model: temperature, top-k and nucleus (top-p) filtering, repeatable by seed."""
+"""Sampling text from a model: temperature, top-k and nucleus (top-p) filtering, reproducible by seed."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,8 @@ from torch import Tensor
 from highrank.evaluation.mode import in_eval_mode
 from highrank.models.language_model import LanguageModel
 
-_log_prob = in_eval_mode(LanguageModel.log_prob)  # step by step: whoever iterates may train in between
+# Evaluation mode lasts for one step only, so the caller may train between two words of the stream.
+_log_prob = in_eval_mode(LanguageModel.log_prob)
 
 
 @torch.no_grad()
@@ -21,7 +22,7 @@ def generate(
     top_p: float | None = None,
     generator: torch.Generator | None = None,
 ) -> Iterator[int]:
-    """An endless stream of ids that continue `prompt`. Temperature 0 always takes the likeliest word."""
+    """Yield ids that continue `prompt`, without end. Temperature 0 always takes the likeliest word."""
     log_p, state = _log_prob(model, prompt[:, None], model.initial_state(1))
     while True:
         word = _sample(log_p[-1, 0].float(), temperature, top_k, top_p, generator)
@@ -36,9 +37,10 @@ def _sample(
     top_p: float | None,
     generator: torch.Generator | None,
 ) -> Tensor:
+    """Sample one word after applying temperature, then top-k, then top-p."""
     if temperature == 0:
         return log_p.argmax()
-    # A mixture has no logits; scaling its log-probabilities is what temperature means for any distribution.
+    # A mixture has no logits. Scaling log-probabilities gives the same distribution as scaling logits would.
     log_p = log_p / temperature
     if top_k is not None:
         kth = log_p.topk(min(top_k, len(log_p))).values[-1]
@@ -46,6 +48,6 @@ def _sample(
     if top_p is not None:
         ordered, order = log_p.sort(descending=True)
         p = ordered.softmax(-1)
-        beyond = p.cumsum(-1) - p >= top_p  # the word that crosses top_p is kept, and at least one always is
+        beyond = p.cumsum(-1) - p >= top_p  # keeps the word that reaches top_p, and so at least one word
         log_p[order[beyond]] = -torch.inf
     return torch.multinomial(log_p.softmax(-1).cpu(), 1, generator=generator)[0].to(log_p.device)

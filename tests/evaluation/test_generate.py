@@ -1,9 +1,11 @@
+"""Sampling: filters in the right order, correct frequencies, and reproducible text."""
+
 from itertools import islice
 
 import pytest
 import torch
 
-from highrank.evaluation.generation import _sample, generate
+from highrank.evaluation.generate import _sample, generate
 from highrank.models import build_model
 from highrank.recipes import ModelSpec
 
@@ -13,8 +15,8 @@ def model():
     torch.manual_seed(3)
     model = build_model(ModelSpec(head="mos", embed_dim=6, hidden_sizes=(8, 5), n_components=3, dropout_output=0.5), 20)
     for p in model.parameters():
-        p.data.mul_(8)  # sharp enough for the order of words to matter
-    return model  # in training mode: dropout must be turned off
+        p.data.mul_(8)  # makes the predictions depend on the order of words
+    return model  # in training mode: dropout must be switched off
 
 
 def sample(model, n=30, seed=0, **options):
@@ -22,7 +24,7 @@ def sample(model, n=30, seed=0, **options):
     return list(islice(stream, n))
 
 
-def test_the_seed_decides(model):
+def test_the_seed_determines_the_text(model):
     assert sample(model) == sample(model)
     assert sample(model) != sample(model, seed=1)
 
@@ -34,7 +36,7 @@ def test_temperature_zero_is_greedy(model):
     assert greedy == sample(model, seed=9, top_p=1e-6)
 
 
-def test_every_word_follows_from_all_before_it(model):
+def test_every_word_is_predicted_from_all_words_before_it(model):
     text, cold = [3, 4], 0
     words = sample(model, temperature=0)
     model.eval()
@@ -44,10 +46,10 @@ def test_every_word_follows_from_all_before_it(model):
         alone, _ = model.log_prob(torch.tensor([text[-1:]]), model.initial_state(1))
         cold += word != alone[0, 0].argmax().item()
         text.append(word)
-    assert cold > 10  # the words before the last one do matter here
+    assert cold > 10  # the earlier words do matter for this model
 
 
-def test_top_k_and_top_p_keep_the_likeliest(model):
+def test_top_k_and_top_p_keep_the_likeliest_words(model):
     log_p, _ = model.eval().log_prob(torch.tensor([[3], [4]]), model.initial_state(1))
     order = log_p[-1, 0].argsort(descending=True).tolist()
     p = log_p[-1, 0].exp()
@@ -66,7 +68,7 @@ def test_top_k_and_top_p_keep_the_likeliest(model):
         ((1.0, 3, None), [8, 4, 2, 0, 0]),
         ((1.0, 99, None), [8, 4, 2, 1, 1]),
         ((1.0, None, 0.7), [8, 4, 0, 0, 0]),
-        ((1.0, 3, 0.8), [8, 4, 0, 0, 0]),  # 12 of the 14 that top-k leaves: the two of them are enough
+        ((1.0, 3, 0.8), [8, 4, 0, 0, 0]),  # 12 / 14 of what top-k leaves reaches 0.8
         ((2.0, None, 0.7), [8**0.5, 2, 2**0.5, 0, 0]),
     ],
 )

@@ -1,0 +1,70 @@
+"""`highrank generate`: continue a text with a trained run."""
+
+import itertools
+from typing import Annotated
+
+import typer
+
+import highrank
+from highrank.cli.console import note
+from highrank.cli.options import Device, RunFolder, find_device
+from highrank.errors import UserError
+
+
+def generate(
+    run: RunFolder,
+    prompt: Annotated[str, typer.Option(metavar="TEXT", help="Text to continue; <eos> starts a new line.")] = "<eos>",
+    length: Annotated[int, typer.Option(min=1, help="Number of tokens to generate.")] = 100,
+    temperature: Annotated[
+        float, typer.Option(min=0.0, help="Below 1 prefers likely words; 0 always takes the likeliest.")
+    ] = 1.0,
+    top_k: Annotated[
+        int | None, typer.Option(min=1, help="Sample from the k likeliest words only. Default: all.")
+    ] = None,
+    top_p: Annotated[
+        float | None,
+        typer.Option(min=0.001, max=1.0, help="Sample from the likeliest words up to this total probability only."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="The same seed gives the same text.")] = 0,
+    device: Device = "auto",
+) -> None:
+    """Continue a text with a trained model."""
+    import torch
+
+    from highrank.data.corpus import EOS
+    from highrank.evaluation.generate import generate as generate_ids
+    from highrank.runs.folder import Run
+
+    torch_device = find_device(device)
+    loaded = highrank.load(run, torch_device)
+    by_word = Run(run).info().corpus_level == "word"
+    index = {word: i for i, word in enumerate(loaded.words)}
+    tokens = prompt.split() if by_word else _characters(prompt, EOS)
+    if not tokens:
+        raise UserError("--prompt is empty: give at least one word, for example --prompt '<eos>'.")
+    unknown = [token for token in tokens if token not in index]
+    if unknown and "<unk>" not in index:
+        raise UserError(f'"{unknown[0]}" is not in the vocabulary of the model ({run}/vocabulary.json).')
+    if unknown:
+        note(f"not in the vocabulary, replaced by <unk>: {' '.join(unknown)}")
+    ids = [index.get(token, index.get("<unk>", 0)) for token in tokens]
+    stream = generate_ids(
+        loaded.model,
+        torch.tensor(ids, device=torch_device),
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        generator=torch.Generator().manual_seed(seed),
+    )
+    words = tokens + [loaded.words[i] for i in itertools.islice(stream, length)]
+    if by_word:
+        text = "\n".join(line.strip() for line in " ".join(words).split(EOS))
+    else:
+        text = "".join("\n" if word == EOS else word for word in words)
+    print(text.strip("\n"))
+
+
+def _characters(prompt: str, eos: str) -> list[str]:
+    """Split a prompt into characters, and <eos> into one token."""
+    first, *rest = prompt.split(eos)
+    return [*first, *(token for part in rest for token in (eos, *part))]

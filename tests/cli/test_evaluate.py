@@ -1,0 +1,139 @@
+"""`highrank evaluate`: perplexity, dynamic evaluation, the cache, and tuning."""
+
+import json
+import shlex
+
+import pytest
+
+from helpers import fails, highrank
+
+
+def evaluate(*options, cwd):
+    return json.loads(highrank("evaluate", "run", *options, "--json", cwd=cwd).stdout)
+
+
+def test_evaluation_agrees_with_the_summary(place, trained):
+    summary = json.loads((trained / "summary.json").read_text())
+    assert evaluate("--split", "valid", cwd=place)["perplexity"] == pytest.approx(summary["valid_ppl"])
+    assert evaluate(cwd=place)["perplexity"] == pytest.approx(summary["test_ppl"])
+
+
+def test_the_perplexity_is_printed(place, trained):
+    perplexity = evaluate(cwd=place)["perplexity"]
+    assert f"{perplexity:.2f}" in highrank("evaluate", "run", cwd=place).stdout
+
+
+def test_dynamic_evaluation_uses_the_given_settings(place, trained):
+    plain = evaluate(cwd=place)
+    result = evaluate("--dynamic", "--lr", 0.01, "--lambda", 0.1, cwd=place)
+    assert result["dynamic"] == {"lr": 0.01, "lamb": 0.1, "epsilon": 0.001, "segment": 5, "stats_batch_size": 100}
+    assert result["perplexity"] != plain["perplexity"]
+    assert result["tokens"] == plain["tokens"]
+    assert evaluate("--dynamic", "--lr", 0.01, "--lambda", 0.1, cwd=place) == result  # from cached statistics
+
+
+def test_the_cache_uses_the_given_settings(place, trained):
+    plain = evaluate(cwd=place)
+    result = evaluate("--cache", "--window", 50, cwd=place)
+    assert result["cache"] == {"window": 50, "theta": 1.0, "lamb": 0.1}
+    assert result["perplexity"] != plain["perplexity"]
+    assert result["tokens"] == plain["tokens"]
+
+
+def test_a_window_longer_than_the_text_remembers_all_of_it(place, trained):
+    long, longer = (evaluate("--cache", "--window", window, cwd=place) for window in (10**5, 10**30))
+    assert long["perplexity"] == longer["perplexity"]
+
+
+def test_evaluation_changes_no_file_of_the_run(place, trained):
+    before = {path.name: path.read_bytes() for path in trained.iterdir() if path.is_file()}
+    evaluate("--dynamic", cwd=place)
+    evaluate("--cache", "--tune", "--tune-tokens", 60, cwd=place)
+    assert before == {path.name: path.read_bytes() for path in trained.iterdir() if path.is_file()}
+
+
+@pytest.mark.parametrize("method", ["dynamic", "cache"])
+def test_tuned_settings_are_those_of_the_best_point(place, trained, method):
+    result = evaluate(f"--{method}", "--tune", "--tune-tokens", 60, cwd=place)
+    tuned = result["tuned"]
+    assert result[method] == tuned["best"]
+    assert tuned["tokens"] == 60
+    assert tuned["tried"][0]["perplexity"] == min(point["perplexity"] for point in tuned["tried"])
+    assert {key: tuned["tried"][0][key] for key in tuned["best"]} == tuned["best"]
+    settings = {key.replace("lamb", "lambda"): value for key, value in tuned["best"].items()}
+    settings.pop("stats_batch_size", None)
+    options = [word for key, value in settings.items() for word in (f"--{key}", value)]
+    assert evaluate(f"--{method}", *options, cwd=place)["perplexity"] == pytest.approx(result["perplexity"])
+
+
+@pytest.mark.parametrize("method", ["dynamic", "cache"])
+def test_a_search_that_ends_at_an_edge_prints_a_command_that_continues(place, trained, method, monkeypatch):
+    monkeypatch.setattr("highrank.evaluation.tune.MOST_POINTS", 1)
+    monkeypatch.setattr("highrank.evaluation.tune.GRID", [(0.0, 0.0)])
+    monkeypatch.setattr("highrank.evaluation.tune.MOST_ROUNDS", 1)
+    trained.rename(place / "my run")
+    first = ("evaluate", "my run", f"--{method}", "--tune", "--tune-tokens", 60, "--data-dir", "toy")
+    done = highrank(*first, cwd=place)
+    command = next(line.strip() for line in done.stdout.splitlines() if line.startswith("  highrank evaluate"))
+    best = json.loads(highrank(*first, "--json", cwd=place).stdout)["tuned"]["best"]
+    again = json.loads(highrank(*shlex.split(command)[1:], "--json", cwd=place).stdout)["tuned"]
+    assert again["tokens"] == 60
+    assert best in [{key: point[key] for key in best} for point in again["tried"]]  # it starts there
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ("--lr 1", "--lr"),
+        ("--lambda 1", "--lambda"),
+        ("--window 5", "--window"),
+        ("--tune", "--tune"),
+        ("--dynamic --theta 1", "--theta"),
+        ("--cache --epsilon 1", "--epsilon"),
+        ("--cache --tune-tokens 60", "--tune-tokens"),
+        ("--dynamic --batch-size 2", "--batch-size"),
+    ],
+)
+def test_an_option_without_effect_is_an_error(place, trained, options, name):
+    assert name in fails("evaluate", "run", *options.split(), cwd=place)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--split tset",
+        "--dynamic --cache",
+        "--dynamic --lambda 0",
+        "--dynamic --epsilon -1",
+        "--cache --lambda 1.5",
+        "--cache --theta -1",
+    ],
+)
+def test_impossible_settings_are_errors(place, trained, options):
+    fails("evaluate", "run", *options.split(), cwd=place)
+
+
+def test_brackets_in_a_folder_name_are_printed(place, trained):
+    trained.rename(place / "a[red]")
+    assert "a[red]" in highrank("evaluate", "a[red]", cwd=place).stdout
+
+
+def test_a_corpus_in_a_folder_is_found_from_anywhere(place, trained):
+    (place / "elsewhere").mkdir()
+    highrank("evaluate", "../run", cwd=place / "elsewhere")
+
+
+def test_a_missing_run_is_an_error(place):
+    assert "nothing" in fails("evaluate", "nothing", cwd=place)
+    assert "run.json" in fails("evaluate", "toy", cwd=place)
+
+
+def test_a_damaged_model_is_an_error(place, trained):
+    (model,) = trained.glob("model-*.safetensors")
+    model.write_bytes(b"not a model")
+    assert model.name in fails("evaluate", "run", cwd=place)
+
+
+def test_a_damaged_description_is_an_error(place, trained):
+    (trained / "run.json").write_text("[]")
+    assert "run.json" in fails("evaluate", "run", cwd=place)

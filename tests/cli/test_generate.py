@@ -1,0 +1,47 @@
+"""`highrank generate`: reproducible text from a word or character model."""
+
+import pytest
+
+from helpers import fails, highrank, settings
+
+
+@pytest.fixture
+def characters(place):
+    """A run of one epoch on the characters of the toy corpus."""
+    extra = settings("data.corpus=toy data.level=char")
+    highrank("train", "ptb-mos", *extra, "--out", "run", "--max-epochs", 1, cwd=place)
+
+
+def generate(*options, cwd):
+    return highrank("generate", "run", "--length", 8, *options, cwd=cwd).stdout
+
+
+def test_the_same_seed_gives_the_same_text(place, trained):
+    texts = [generate("--prompt", "the cat", "--seed", seed, cwd=place) for seed in (3, 3, 4)]
+    assert texts[0] == texts[1] != texts[2]
+    assert texts[0].startswith("the cat")
+
+
+def test_temperature_zero_does_not_depend_on_the_seed(place, trained):
+    assert generate("--temperature", 0, cwd=place) == generate("--temperature", 0, "--seed", 5, cwd=place)
+
+
+def test_unknown_words_are_an_error_without_unk(place, trained):
+    assert '"elephant"' in fails("generate", "run", "--prompt", "elephant", cwd=place)
+
+
+@pytest.mark.parametrize("option", ["--prompt=", "--top-p=0", "--top-p=1.5", "--temperature=-1", "--top-k=0"])
+def test_impossible_options_are_errors(place, trained, option):
+    assert option.partition("=")[0] in fails("generate", "run", option, cwd=place)
+
+
+def test_characters_continue_a_prompt(place, characters):
+    assert generate("--prompt", "the c", cwd=place).startswith("the c")
+
+
+def test_characters_start_at_a_line_end_by_default(place, characters):
+    assert generate(cwd=place).strip()
+
+
+def test_a_missing_run_is_an_error(place):
+    assert "nothing" in fails("generate", "nothing", cwd=place)
