@@ -60,11 +60,8 @@ def save_weights(run, weights):
     """Save a checkpoint of `run` whose best weights are `weights`, as if it had been trained for an epoch."""
     state = TrainingState(epoch=1, step=1, best_epoch=1, best_valid=1.0)
     rng = torch.get_rng_state()
-    checkpoint = Checkpoint(
-        state, weights, averages=None, n_averaged=0, short=None, best=weights, hidden=[], window_rng={}, torch_rng=rng,
-        cuda_rng=None,
-    )  # fmt: skip
-    checkpoints.save(run.folder, checkpoint, [], 0)
+    tensors = {f"weights/{name}": tensor for name, tensor in weights.items()} | {"rng/torch": rng}
+    checkpoints.save(run.folder, Checkpoint(state, tensors, weights), [], 0)
 
 
 # --- looking into a run ---------------------------------------------------------------------------------------------
@@ -87,9 +84,8 @@ def losses(training, n):
 
 def weights(run):
     """Return the current weights and all averages of a run's last checkpoint."""
-    saved = checkpoints.load(run.folder)
-    tails = {"average": saved.averages or {}, "short": saved.short.weights if saved.short else {}}
-    return {**saved.weights, **{f"{name} {k}": v for name, tail in tails.items() for k, v in tail.items()}}
+    tensors = checkpoints.load(run.folder).tensors
+    return {name: tensor for name, tensor in tensors.items() if name.startswith(("weights/", "averages/", "short/"))}
 
 
 def assert_same_run(a: Run, b: Run):

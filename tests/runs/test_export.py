@@ -17,6 +17,7 @@ from highrank.runs import checkpoint as checkpoints
 from highrank.runs.export import export_run, import_run
 from highrank.runs.folder import Run, run_corpus
 from highrank.runs.training import train
+from highrank.training.state import under
 
 LONG = changed(nonmono=1, max_epochs=6)
 BOTH = {"partial_shuffle": True, "averaging": "two-tailed"}
@@ -26,7 +27,7 @@ BOTH = {"partial_shuffle": True, "averaging": "two-tailed"}
 def run(toy_corpus, tmp_path):
     run = Run(tmp_path / "run")
     train(LONG, toy_corpus, run, CPU, max_epochs=4)
-    assert checkpoints.load(run.folder).averages is not None
+    assert under("averages/", checkpoints.load(run.folder).tensors)
     return run
 
 
@@ -38,14 +39,12 @@ def carry(run, copy, dtype=torch.float32, averages_only=False):
     return Run(copy)
 
 
-def edit(run, **changes):
-    """Change the last checkpoint of a run: fields of its state, or of the checkpoint."""
+def edit(run, tensors=None, **changes):
+    """Change tensors and values of the state in the last checkpoint of a run."""
     file = checkpoints.read(run.folder)
     checkpoint = checkpoints.load(run.folder)
-    names = {field.name for field in dataclasses.fields(checkpoint.state)}
-    state = dataclasses.replace(checkpoint.state, **{k: v for k, v in changes.items() if k in names})
-    others = {k: v for k, v in changes.items() if k not in names}
-    checkpoint = dataclasses.replace(checkpoint, state=state, **others)
+    checkpoint.tensors |= tensors or {}
+    checkpoint.state = dataclasses.replace(checkpoint.state, **changes)
     checkpoints.save(run.folder, checkpoint, file.pieces, file.metrics_bytes)
 
 
@@ -95,8 +94,8 @@ def test_an_export_within_an_epoch(run, toy_corpus, tmp_path, averages_only):
     before, after = checkpoints.load(run.folder), checkpoints.load(copy.folder)
     assert before.state.row > 0
     assert after.state.row == (0 if averages_only else before.state.row)
-    assert before.n_averaged > 0
-    assert after.n_averaged == (0 if averages_only else before.n_averaged)
+    assert before.state.n_averaged > 0
+    assert after.state.n_averaged == (0 if averages_only else before.state.n_averaged)
 
 
 def test_new_averages_are_not_compared_with_the_old_ones(run, toy_corpus, tmp_path):
@@ -113,12 +112,12 @@ def test_new_averages_are_not_compared_with_the_old_ones(run, toy_corpus, tmp_pa
 @pytest.mark.parametrize("averages_only", [False, True])
 def test_the_random_generators_continue(run, tmp_path, averages_only):
     """Otherwise every piece of a run would draw the dropout masks of the first."""
-    edit(run, cuda_rng=torch.arange(16, dtype=torch.uint8))
+    edit(run, {"rng/cuda": torch.arange(16, dtype=torch.uint8)})
     copy = carry(run, tmp_path / "copy", torch.float16, averages_only)
     before, after = checkpoints.load(run.folder), checkpoints.load(copy.folder)
-    assert torch.equal(before.torch_rng, after.torch_rng)
-    assert torch.equal(before.cuda_rng, after.cuda_rng)
-    assert before.window_rng == after.window_rng
+    for name in ("rng/torch", "rng/cuda"):
+        assert torch.equal(before.tensors[name], after.tensors[name])
+    assert before.state.window_rng == after.state.window_rng
 
 
 @pytest.mark.parametrize("pause", [3, 5])
@@ -127,7 +126,7 @@ def test_an_export_holds_both_averages_of_two_tailed_averaging(toy_corpus, tmp_p
     recipe = changed(LEARNER, **BOTH)
     run = Run(tmp_path / "run")
     train(recipe, toy_corpus, run, CPU, max_epochs=pause)
-    assert checkpoints.load(run.folder).short.long_won == (pause == 5)
+    assert checkpoints.read(run.folder).state.long_won == (pause == 5)
     copy = carry(run, tmp_path / "copy")
     for one in (run, copy):
         train(recipe, toy_corpus, one, CPU, resume=True, max_epochs=pause + 1)
@@ -139,7 +138,7 @@ def test_an_export_of_averages_only_starts_new_two_tailed_averages(toy_corpus, t
     run = Run(tmp_path / "run")
     train(recipe, toy_corpus, run, CPU, max_epochs=6)
     copy = carry(run, tmp_path / "copy", averages_only=True)
-    assert checkpoints.load(copy.folder).short is None
+    assert not under("short/", checkpoints.load(copy.folder).tensors)
     train(recipe, toy_corpus, copy, CPU, resume=True, max_epochs=7)
     *_, before, last = epochs(copy)
     assert last["average_length"] in (1, last["step"] - before["step"])
@@ -199,9 +198,9 @@ def test_a_damaged_index_is_an_error_that_names_the_key(run, tmp_path):
 
 
 def test_weights_outside_the_range_of_the_dtype_are_an_error(run, tmp_path):
-    weights = checkpoints.load(run.folder).weights
-    weights["head.bias"][0] = -70_000.0
-    edit(run, weights=weights)
+    bias = checkpoints.load(run.folder).tensors["weights/head.bias"]
+    bias[0] = -70_000.0
+    edit(run, {"weights/head.bias": bias})
     with pytest.raises(UserError, match=r"head\.bias"):
         export_run(run, tmp_path / "export", torch.float16, 10**6, averages_only=False)
     assert not (tmp_path / "export").exists()

@@ -5,10 +5,10 @@
     metrics.jsonl                  the lines of completed epochs
     shard-00001.bin, ...           the tensors; `cat shard-*.bin` gives one safetensors file
 
-An export holds the weights, their averages and the best weights, rounded to the requested dtype, with hidden states and
-random generators. With `averages_only` it holds only the best weights and the generators, which in float16 takes a
-sixth of the run folder. Training then continues from them as finetuning does: new averages start there, with an empty
-validation history (continuing the old average instead ends worse: docs/results.md).
+An export holds the tensors of the last checkpoint and the best weights; weights and averages are rounded to the
+requested dtype. With `averages_only` it holds only the best weights and the random generators, which in float16 takes
+about a sixth of the run folder. Training then continues as finetuning does: new averages start at these weights, with
+an empty validation history (continuing the old average instead ends worse: docs/results.md).
 """
 
 import hashlib
@@ -28,7 +28,7 @@ from highrank.runs import checkpoint as checkpoints
 from highrank.runs.checkpoint import CheckpointFile, ExportFormat
 from highrank.runs.folder import Run
 from highrank.schema import SchemaError, from_json, to_json
-from highrank.training.state import TrainingState
+from highrank.training.state import Checkpoint, TrainingState, under
 
 ROUNDED = ("weights/", "averages/", "short/", "best/")  # tensors that are stored in the export's dtype
 
@@ -38,28 +38,33 @@ class ExportIndex:
     """The format of index.json."""
 
     format: ExportFormat
+    averaging: bool  # whether the run averages its weights
     sha256: str  # of all shards, in order
     checkpoint: CheckpointFile
 
 
 def export_run(run: Run, folder: Path, dtype: torch.dtype, max_shard_bytes: int, averages_only: bool) -> list[Path]:
     """Export a run's last checkpoint into a new `folder`, and return the files written."""
-    run.require_run()
     run.info()
+    run.require_run()
     file = checkpoints.read(run.folder)
+    checkpoint = checkpoints.load(run.folder)
+    averaging = bool(under("averages/", checkpoint.tensors))
+    if averages_only:
+        if checkpoint.best is None:
+            raise UserError(f"{run.folder} has no trained weights yet: train it for at least one epoch.")
+        checkpoint = _without_averages(checkpoint, averaging)
+    tensors = checkpoint.tensors | {f"best/{name}": tensor for name, tensor in (checkpoint.best or {}).items()}
+    data = safetensors.torch.save({name: _round(name, tensor, dtype) for name, tensor in tensors.items()})
     format = ExportFormat(str(dtype).removeprefix("torch."), averages_only)
     pieces = file.pieces[:-1] + [replace(piece, exported=format) for piece in file.pieces[-1:]]
-    file = replace(file, pieces=pieces)
-    if averages_only:
-        file = replace(file, n_averaged=0, short=None, state=_restart_epoch(file.state, file.averaging))
-    tensors = {name: _round(name, tensor, dtype) for name, tensor in _tensors(run, averages_only).items()}
-    data = safetensors.torch.save(tensors)
-    index = ExportIndex(format, hashlib.sha256(data).hexdigest(), file)
+    file = replace(file, pieces=pieces, state=checkpoint.state)
+    index = ExportIndex(format, averaging, hashlib.sha256(data).hexdigest(), file)
     with whole_folder(folder) as temporary:
         for number, start in enumerate(range(0, len(data), max_shard_bytes), start=1):
             write_bytes(temporary / f"shard-{number:05}.bin", data[start : start + max_shard_bytes])
         for name in ("run.json", "vocabulary.json"):
-            shutil.copy(run.folder / name, temporary / name)
+            shutil.copyfile(run.folder / name, temporary / name)
         lines = [json.dumps(to_json(metrics)) + "\n" for metrics in run.epochs(file.state.epoch)]
         write_text(temporary / "metrics.jsonl", "".join(lines))
         write_json(temporary / "index.json", to_json(index))
@@ -74,49 +79,41 @@ def import_run(folder: Path, run: Run) -> TrainingState:
         raise UserError(f"the shards in {folder} are damaged or incomplete: copy the export again.")
     tensors = safetensors.torch.load(data)
     tensors = {name: tensor.float() if name.startswith(ROUNDED) else tensor for name, tensor in tensors.items()}
-    best = {name.removeprefix("best/"): tensor for name, tensor in tensors.items() if name.startswith("best/")}
-    checkpoint = checkpoints.unpack(index.checkpoint, tensors, best or None)
+    best = under("best/", tensors)
+    tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith("best/")}
     if index.format.averages_only:
-        checkpoint.weights = best
-        if index.checkpoint.averaging:
-            checkpoint.averages = {name: tensor.clone() for name, tensor in best.items()}
+        for kind in ("weights", "averages") if index.averaging else ("weights",):
+            tensors |= {f"{kind}/{name}": tensor.clone() for name, tensor in best.items()}
+    checkpoint = Checkpoint(index.checkpoint.state, tensors, best or None)
     with whole_folder(run.folder) as temporary:
         for name in ("run.json", "vocabulary.json", "metrics.jsonl"):
-            shutil.copy(folder / name, temporary / name)
+            shutil.copyfile(folder / name, temporary / name)
         metrics_bytes = (temporary / "metrics.jsonl").stat().st_size
         checkpoints.save(temporary, checkpoint, index.checkpoint.pieces, metrics_bytes)
     return checkpoint.state
 
 
-def _tensors(run: Run, averages_only: bool) -> dict[str, Tensor]:
-    """Return the tensors of a checkpoint, by their names in an export."""
-    checkpoint = checkpoints.load(run.folder)
-    if averages_only and checkpoint.best is None:
-        raise UserError(f"{run.folder} has no trained weights yet: train it for at least one epoch.")
-    tensors = checkpoints.pack(checkpoint)
-    if averages_only:
-        # The generators stay, so that the next piece does not repeat the dropout masks of the first.
-        tensors = {name: tensor for name, tensor in tensors.items() if name.startswith("rng/")}
-    return tensors | {f"best/{name}": tensor for name, tensor in (checkpoint.best or {}).items()}
-
-
-def _restart_epoch(state: TrainingState, averaging: bool) -> TrainingState:
-    """Return the state at the start of the current epoch.
+def _without_averages(checkpoint: Checkpoint, averaging: bool) -> Checkpoint:
+    """Return a checkpoint at the start of the current epoch, with the best weights and the generators only.
 
     With averaging, the validation history is dropped: new averages are worse at first, which must not end the stage.
     """
-    return replace(state, row=0, loss_sum=0.0, loss_tokens=0, history=[] if averaging else state.history)
+    state = checkpoint.state
+    state = replace(state, row=0, loss_sum=0.0, loss_tokens=0, history=[] if averaging else state.history, n_averaged=0)
+    # Without the generators, the next piece would repeat the dropout masks of the first.
+    generators = {name: tensor for name, tensor in checkpoint.tensors.items() if name.startswith("rng/")}
+    return Checkpoint(state, generators, checkpoint.best)
 
 
 def _round(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
     """Convert weights to `dtype`. Raise a UserError for a number outside its range, which would become infinite."""
     if not name.startswith(ROUNDED):
-        return tensor.contiguous()
+        return tensor
     rounded = tensor.to(dtype)
     if not torch.equal(rounded.isfinite(), tensor.isfinite()):
         largest = tensor.abs().max().item()
         raise UserError(f"{name} contains {largest:.3g}, which {dtype} cannot hold: export in bfloat16 or float32.")
-    return rounded.contiguous()
+    return rounded
 
 
 def _read_index(folder: Path) -> ExportIndex:

@@ -51,9 +51,9 @@ class GraphedStep(Step):
             self._pool = None
         static_words = words.clone()
         static_targets = targets.clone()
-        hidden = [[(h.clone(), c.clone()) for h, c in state] for state in self.hidden]
         totals = self._totals.clone()
-        averages = [x.clone() for x in self.optimizer.state()]
+        changing = [*self.carried, *self.optimizer.state()]
+        saved = [x.clone() for x in changing]
         generator = torch.cuda.get_rng_state(self.device)
 
         self._lr.zero_()  # the warm-up must not change the weights
@@ -64,9 +64,8 @@ class GraphedStep(Step):
         self._pool = graph.pool()
 
         # Restore what the warm-up changed.
-        self.load_hidden(hidden)
         self._totals.copy_(totals)
         torch.cuda.set_rng_state(generator, self.device)
-        for current, saved in zip(self.optimizer.state(), averages, strict=True):
-            current.copy_(saved)
+        for current, before in zip(changing, saved, strict=True):
+            current.copy_(before)
         return graph, static_words, static_targets

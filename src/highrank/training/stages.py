@@ -30,15 +30,7 @@ from highrank.models import build_model
 from highrank.recipes.recipe import Recipe
 from highrank.training.graph import GraphedStep
 from highrank.training.nt_asgd import NTASGD, is_worse
-from highrank.training.state import (
-    Checkpoint,
-    ShortAverage,
-    StageResult,
-    TrainingState,
-    Weights,
-    get_weights,
-    set_weights,
-)
+from highrank.training.state import Checkpoint, StageResult, TrainingState, Weights, get_weights, set_weights, under
 from highrank.training.step import Step
 from highrank.training.two_tailed import TwoTailed
 
@@ -186,48 +178,52 @@ class Training:
         """Return everything that training continues from. Tensors are shared with the model, not copied."""
         self.read_totals()
         optimizer = self.optimizer
-        names = [name for name, _ in self.model.named_parameters()]
-        short = None
-        if isinstance(optimizer, TwoTailed):
-            short = ShortAverage(
-                dict(zip(names, optimizer.short, strict=True)),
-                int(optimizer.n_short.item()),
-                optimizer.long_won,
-                optimizer.fresh,
-            )
-        return Checkpoint(
-            state=replace(self.state, history=list(self.state.history), stages=list(self.state.stages)),
-            weights=dict(self.model.named_parameters()),
-            averages=None if optimizer.averages is None else dict(zip(names, optimizer.averages, strict=True)),
+        state = replace(
+            self.state,
+            history=list(self.state.history),
+            stages=list(self.state.stages),
             n_averaged=int(optimizer.n_averaged.item()),
-            short=short,
-            best=self.best,
-            hidden=self.step.hidden,
             window_rng=dict(self.rng.bit_generator.state),
-            torch_rng=torch.get_rng_state(),
-            cuda_rng=torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
         )
+        lists = {"weights": optimizer.parameters, "averages": optimizer.averages or []}
+        if isinstance(optimizer, TwoTailed):
+            lists["short"] = optimizer.short
+            state.n_short = int(optimizer.n_short.item())
+            state.long_won = optimizer.long_won
+            state.fresh = optimizer.fresh
+        names = [name for name, _ in self.model.named_parameters()]
+        tensors = {
+            f"{kind}/{name}": x for kind, values in lists.items() for name, x in zip(names, values, strict=False)
+        }
+        tensors |= {f"hidden/{i}": hidden for i, hidden in enumerate(self.step.carried)}
+        tensors["rng/torch"] = torch.get_rng_state()
+        if self.device.type == "cuda":
+            tensors["rng/cuda"] = torch.cuda.get_rng_state(self.device)
+        return Checkpoint(state, tensors, self.best)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Continue from `checkpoint`. Raise a ValueError if its tensors do not fit the model."""
+        state = checkpoint.state
+        tensors = checkpoint.tensors
         # The optimiser copies averages from the parameters, so load each average there first, the weights last.
-        if checkpoint.averages is not None:
-            set_weights(self.model, checkpoint.averages)
+        if averages := under("averages/", tensors):
+            set_weights(self.model, averages)
             self.optimizer.start_averaging()
-        if checkpoint.short is not None and isinstance(self.optimizer, TwoTailed):
-            short = checkpoint.short
-            set_weights(self.model, short.weights)
-            self.optimizer.set_short(short.n_averaged, short.long_won, short.fresh)
-        set_weights(self.model, checkpoint.weights)
-        self.optimizer.n_averaged.fill_(checkpoint.n_averaged)
+        self.optimizer.n_averaged.fill_(state.n_averaged)
+        short = under("short/", tensors)
+        if short and isinstance(self.optimizer, TwoTailed):
+            set_weights(self.model, short)
+            self.optimizer.set_short(state.n_short, state.long_won, state.fresh)
+        set_weights(self.model, under("weights/", tensors))
         self.best = checkpoint.best
-        self.state = checkpoint.state
-        if self.state.offsets:
-            self._rotate(self.state.offsets)
-        self.step.skipped_in_a_row = self.state.skipped_in_a_row
-        if checkpoint.hidden:
-            self.step.load_hidden(checkpoint.hidden)
-        self.rng.bit_generator.state = checkpoint.window_rng
-        torch.set_rng_state(checkpoint.torch_rng)
-        if checkpoint.cuda_rng is not None and self.device.type == "cuda":
-            torch.cuda.set_rng_state(checkpoint.cuda_rng, self.device)
+        self.state = state
+        if state.offsets:
+            self._rotate(state.offsets)
+        self.step.skipped_in_a_row = state.skipped_in_a_row
+        for i, hidden in enumerate(self.step.carried):
+            if f"hidden/{i}" in tensors:
+                hidden.copy_(tensors[f"hidden/{i}"])
+        self.rng.bit_generator.state = state.window_rng
+        torch.set_rng_state(tensors["rng/torch"])
+        if "rng/cuda" in tensors and self.device.type == "cuda":
+            torch.cuda.set_rng_state(tensors["rng/cuda"], self.device)

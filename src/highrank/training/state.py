@@ -6,8 +6,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from highrank.ops.lstm import State
-
 Weights = dict[str, Tensor]  # by parameter name; a tied parameter appears once
 
 
@@ -26,7 +24,7 @@ class StageResult:
 
 @dataclass
 class TrainingState:
-    """The position of training in its stages, epochs and windows, with the results so far. It holds no tensors."""
+    """The position of training in its stages, epochs and windows, and the results so far, without tensors."""
 
     stage: int = 0  # 0: training; 1, 2, ...: finetuning
     stage_epoch: int = 0  # completed epochs of this stage
@@ -44,32 +42,30 @@ class TrainingState:
     seconds: float = 0.0  # spent on training and validation
     finished: bool = False
     stages: list[StageResult] = field(default_factory=list)  # of the stages that have ended
-
-
-@dataclass
-class ShortAverage:
-    """The short average of two-tailed averaging; `TwoTailed` explains the last two fields."""
-
-    weights: Weights
-    n_averaged: int
-    long_won: bool
-    fresh: bool
+    # The values below are up to date in checkpoints only.
+    n_averaged: int = 0  # updates in the average
+    n_short: int = 0  # this and the next two: attributes of `TwoTailed`
+    long_won: bool = False
+    fresh: bool = True
+    window_rng: dict[str, Any] = field(default_factory=dict)  # numpy's generator of window lengths and column offsets
 
 
 @dataclass
 class Checkpoint:
-    """Everything that training continues from. On a CPU, a restored run is bit-equal to an uninterrupted one."""
+    """Everything that training continues from. On a CPU, a restored run is bit-equal to an uninterrupted one.
+
+    The tensors are named weights/<parameter>, averages/<parameter> and short/<parameter> for the averages, if any,
+    hidden/<micro-batch>, rng/torch and rng/cuda. A missing hidden state starts from zero.
+    """
 
     state: TrainingState
-    weights: Weights
-    averages: Weights | None
-    n_averaged: int
-    short: ShortAverage | None
+    tensors: dict[str, Tensor]
     best: Weights | None  # the best weights on validation so far; None before the first epoch has ended
-    hidden: list[list[State]]  # by micro-batch and layer; empty: start from zeros
-    window_rng: dict[str, Any]  # numpy's generator of window lengths and column offsets
-    torch_rng: Tensor
-    cuda_rng: Tensor | None
+
+
+def under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors whose names start with `prefix`, without it."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def get_weights(model: nn.Module) -> Weights:

@@ -75,11 +75,11 @@ class Step:
         micro = train.micro_batch_size or train.batch_size
         # One tensor per micro-batch holds h and c of all layers side by side, so a few kernels update all of them.
         sizes = [x.shape[1] for state in model.initial_state(1) for x in state]
-        self._carried = [
+        self.carried = [
             torch.cat([x for state in model.initial_state(micro) for x in state], dim=1)
             for _ in range(train.batch_size // micro)
         ]
-        parts = [carried.split(sizes, dim=1) for carried in self._carried]
+        parts = [carried.split(sizes, dim=1) for carried in self.carried]
         self.hidden: list[list[State]] = [list(zip(p[::2], p[1::2], strict=True)) for p in parts]
         self._lr = torch.zeros((), device=device)
         # loss sum, tokens, skipped, skipped in a row, last loss
@@ -91,15 +91,8 @@ class Step:
 
     def reset_hidden(self) -> None:
         """Zero the carried hidden states."""
-        for carried in self._carried:
+        for carried in self.carried:
             carried.zero_()
-
-    def load_hidden(self, hidden: list[list[State]]) -> None:
-        """Copy hidden states (by micro-batch and layer) into the carried ones."""
-        for states, new_states in zip(self.hidden, hidden, strict=True):
-            for (h, c), (new_h, new_c) in zip(states, new_states, strict=True):
-                h.copy_(new_h)
-                c.copy_(new_c)
 
     @property
     def skipped_in_a_row(self) -> int:
@@ -158,7 +151,7 @@ class Step:
         shrink = (self.train.clip / (norm + 1e-6 * scale)).clamp(max=1 / scale)
         self.optimizer.step(self._lr, shrink, finite)
 
-        for carried, state in zip(self._carried, states, strict=True):
+        for carried, state in zip(self.carried, states, strict=True):
             carried.copy_(torch.where(finite, torch.cat([x for pair in state for x in pair], dim=1), 0.0))
         counted = finite.double()
         self._totals[:3] += torch.stack([torch.where(finite, loss, 0.0) * tokens, counted * tokens, 1 - counted])
