@@ -1,7 +1,8 @@
 """Section 2 of the paper on a finite language whose probabilities are all known (`highrank theory`).
 
 bounds.py       ranks, lower bounds and exact models, by algebra
-laboratory.py   models with free contexts, and the optimisers that fit them
+laboratory.py   models with free contexts, how to fit them, and the measurement of a fit
+fit_head.py     the same for a module of highrank.heads (quickstart)
 sweep.py        the best KL of each head over D
 checks.py       each statement of the paper against the numbers
 
