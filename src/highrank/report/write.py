@@ -15,7 +15,7 @@ from highrank.report.page import data_uri, render
 from highrank.report.perplexity import CORPORA, single_model_in_paper
 from highrank.report.records import RecordedRun
 from highrank.report.results import Section
-from highrank.report.scores import best_score, runs_of
+from highrank.report.scores import best_on_validation, best_score, final_score, runs_of
 from highrank.report.table import Code, Text, text_to_markdown, to_markdown
 
 TITLE = "Breaking the softmax bottleneck, reproduced"
@@ -100,13 +100,14 @@ def _cards(runs: list[RecordedRun]) -> list[tuple[str, str, Text]]:
     cards: list[tuple[str, str, Text]] = []
     for number, (corpus, corpus_name) in enumerate(CORPORA.items(), start=1):
         candidates = [run for name in RECIPES if name.startswith(f"{corpus}-") for run in runs_of(name, runs)]
-        for states, how in ((("trained", "finetuned"), ""), (("dynamic",), ", dynamic evaluation")):
-            scores = [(one.valid, state, one) for state in states if (one := best_score(candidates, state))]
-            if not scores:
+        plain = best_on_validation(map(final_score, candidates))
+        dynamic = best_score(candidates, "dynamic")
+        for best, how in ((plain, ""), (dynamic, ", dynamic evaluation")):
+            if best is None:
                 continue
-            _, state, best = min(scores, key=lambda item: item[0])
+            state = "dynamic" if how else "finetuned" if best.run.is_finetuned else "trained"
             in_paper = single_model_in_paper(RECIPES[best.run.recipe], state, number)
-            about = f", {best.seconds / 60:.0f} min of one {best.run.machine(best.epochs)}"
+            about = f", {best.seconds / 60:.0f} min of one {best.run.machine()}"
             about += f"; the paper: {in_paper.test:.2f}" if in_paper else ""
             title = f"{corpus_name}, test perplexity{how}"
             cards.append((title, f"{best.test:.2f}", (Code(best.run.recipe), about)))
