@@ -4,7 +4,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from highrank.report.page import render
+from highrank.report.page import environment, render
 from highrank.report.table import Cell, Code, Column, Table, keep_together, text_to_markdown, to_markdown
 
 HOSTILE = "<script>alert(1)</script> | [x](y) `*_"
@@ -41,9 +41,7 @@ class Reader(HTMLParser):
 
 
 def to_html(table):
-    from highrank.report.page import _environment
-
-    return _environment().from_string('{% from "table.html" import table %}{{ table(value) }}').render(value=table)
+    return environment().from_string('{% from "table.html" import table %}{{ table(value) }}').render(value=table)
 
 
 def test_markdown_shows_alignment_emphasis_links_and_code():

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def render(template: str, **values: Any) -> str:
     """Render a file of `templates/` with the given values."""
-    return _environment().get_template(template).render(**values)
+    return environment().get_template(template).render(**values)
 
 
 def data_uri(image: bytes, media_type: str) -> str:
@@ -25,7 +25,8 @@ def data_uri(image: bytes, media_type: str) -> str:
 
 
 @cache
-def _environment() -> "Environment":
+def environment() -> "Environment":
+    """Return the Jinja2 environment of `templates/`, with the filters and tests that table.html needs."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(

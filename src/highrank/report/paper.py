@@ -1,7 +1,7 @@
-"""What the paper prints and a recipe does not carry already: the only numbers of the report that are typed by hand.
+"""Numbers that the paper prints: the only ones in the report that are typed by hand.
 
-`Recipe.paper` holds the perplexities of tables 1, 2 and 5 that belong to one recipe. Table numbers count the captions
-of the paper's source in order: the hyper-parameters in the appendix are tables 8 to 10.
+Perplexities of tables 1, 2 and 5 that belong to one recipe are in `Recipe.paper`, the others are here. Tables are
+numbered in the order of their captions in the paper's source; tables 8 to 10 are the hyper-parameters in the appendix.
 """
 
 from typing import NamedTuple
@@ -17,7 +17,7 @@ TABLES = {
     11: "expected pairwise divergence",
     12: "characters of text8",
     13: "training time over the softmax's",
-    14: "predictions side by side (`highrank compare` shows them)",
+    14: "predictions side by side, which 'highrank compare' shows",
 }
 
 
@@ -26,7 +26,7 @@ class Pair(NamedTuple):
     test: float
 
 
-# Tables 1 and 2: (recipe, what was done to it). AWD-LSTM's numbers there are Merity et al.'s and Krause et al.'s own.
+# Tables 1 and 2, by recipe and state. The numbers of AWD-LSTM there are from Merity et al. and Krause et al.
 SINGLE_MODELS = {
     ("ptb-softmax", "trained"): Pair(60.7, 58.8),
     ("ptb-softmax", "finetuned"): Pair(60.0, 57.3),
@@ -44,17 +44,17 @@ RANK = {"ptb-softmax": Pair(400, 400), "ptb-moc": Pair(280, 280), "ptb-mos": Pai
 KLD = {"ptb-softmax": Pair(4.869, 4.763), "ptb-moc": Pair(4.955, 4.864), "ptb-mos": Pair(5.400, 5.284)}  # table 11
 
 
-class OfK(NamedTuple):
+class Components(NamedTuple):
     rank: int
     test: float
 
 
 COMPONENTS = {  # table 7: K -> rank and test perplexity on Penn Treebank
-    3: OfK(6467, 58.62),
-    5: OfK(8930, 57.36),
-    10: OfK(9973, 56.33),
-    15: OfK(9981, 55.97),
-    20: OfK(9981, 56.17),
+    3: Components(6467, 58.62),
+    5: Components(8930, 57.36),
+    10: Components(9973, 56.33),
+    15: Components(9981, 55.97),
+    20: Components(9981, 56.17),
 }
 
 SLOWDOWN = {  # table 13: K -> column -> time over the softmax's
