@@ -76,9 +76,9 @@ def test_temperature_then_top_k_then_top_p(options, expected):
     log_p, generator = torch.tensor([8.0, 4, 2, 1, 1]).log() - 7, torch.Generator().manual_seed(0)
     words = torch.stack([_sample(log_p, *options, generator) for _ in range(2000)])
     share = torch.tensor(expected) / sum(expected)
-    found = words.bincount(minlength=5) / 2000
-    assert ((found == 0) == (share == 0)).all()
-    assert (found - share).abs().max() < 0.05
+    frequency = words.bincount(minlength=5) / 2000
+    assert ((frequency == 0) == (share == 0)).all()
+    assert (frequency - share).abs().max() < 0.05
 
 
 def test_frequencies_follow_the_model(model):

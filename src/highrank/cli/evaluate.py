@@ -13,7 +13,7 @@ from highrank.cli.tuning import format_settings, print_edges, print_point, print
 from highrank.errors import UserError
 
 CPU_TUNE_TOKENS = 5_000  # a search for settings of dynamic evaluation makes about twenty passes over its text
-TINY = 1e-9  # the smallest positive value of an option
+TINY = 1e-30  # smallest value of an option that must be positive
 
 
 def evaluate(
@@ -25,7 +25,7 @@ def evaluate(
     dynamic: Annotated[bool, typer.Option("--dynamic", help="Let a copy of the model learn while it reads.")] = False,
     cache: Annotated[bool, typer.Option("--cache", help="Mix in a cache of recent words.")] = False,
     tune: Annotated[
-        bool, typer.Option("--tune", help="Search for the best settings on validation, starting from the others.")
+        bool, typer.Option("--tune", help="Search for better settings on validation, starting from those given.")
     ] = False,
     tune_tokens: Annotated[
         int | None,

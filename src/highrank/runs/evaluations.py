@@ -76,7 +76,7 @@ class EvaluationLog:
         tuning = method.tune(ids, method.published, on_point).summary(MOST_TRIED)
         line = TuningLine(method=name, tuning=tuning, updates=self.updates, provenance=Provenance(**provenance(device)))
         self.tunings.append(line)
-        self._write(line)
+        self._append(line)
         return tuning.best
 
     def evaluate(
@@ -101,9 +101,10 @@ class EvaluationLog:
                 provenance=Provenance(**provenance(device)),
             )
             self.splits.append(line)
-            self._write(line)
+            self._append(line)
 
-    def _write(self, line: SplitLine | TuningLine) -> None:
+    def _append(self, line: SplitLine | TuningLine) -> None:
+        """Append a line to the file."""
         try:
             with open(self.path, "a", encoding="utf-8") as file:
                 file.write(json.dumps(to_json(line)) + "\n")

@@ -7,6 +7,7 @@ checkpoint-....safetensors   the tensors that training continues from
 model-<epoch>.safetensors    the best weights on validation so far (averaged ones, once averaging has started)
 metrics.jsonl                one line per epoch, and one every few seconds within it
 summary.json                 perplexities, once the run has ended or paused
+evaluations.jsonl            dynamic evaluation and the cache, one line per finished split (`highrank record`)
 """
 
 import contextlib
