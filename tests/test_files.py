@@ -44,7 +44,7 @@ def test_a_failed_write_keeps_the_old_file_and_leaves_no_other(tmp_path, attempt
 def test_writers_create_folders_and_leave_one_file_each(tmp_path):
     folder = tmp_path / "a" / "b"
     write_json(folder / "x.json", {"word": "caf\u00e9", "ppl": math.inf})
-    write_tensors(folder / "x.safetensors", {"t": torch.arange(6).view(2, 3).t()}, {"about": "it"})
+    write_tensors(folder / "x.safetensors", {"t": torch.arange(6).view(2, 3).t()})
     write_with(folder / "x.png", lambda path: path.write_text(path.suffix))
     assert {p.name for p in folder.iterdir()} == {"x.json", "x.safetensors", "x.png"}
     assert read_json(folder / "x.json", "file") == {"word": "caf\u00e9", "ppl": math.inf}

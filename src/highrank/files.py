@@ -34,12 +34,12 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
+def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
     """Write a safetensors file."""
     with replacing(path) as temporary:
         temporary.touch()
         mode = temporary.stat().st_mode  # safetensors would create a file that only its owner can read
-        save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, temporary, metadata)
+        save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, temporary)
         temporary.chmod(mode)
 
 

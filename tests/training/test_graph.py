@@ -1,4 +1,4 @@
-"""CUDA graphs: the same losses as eager steps, fresh dropout in every replay, and skipping without the host."""
+"""CUDA graphs: the same losses as eager steps, new dropout masks in every replay, and skipping on the device."""
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ def test_graphs_and_eager_steps_agree_without_dropout(toy_corpus, precision, ave
     graphed = make(toy_corpus, settings, graphs=True)
     eager = make(toy_corpus, settings, graphs=False)
     assert isinstance(graphed.step, GraphedStep)
-    for start in (False, True):  # and with averaging
+    for start in (False, True):  # without and with averaging
         if start:
             graphed.optimizer.start_averaging()
             eager.optimizer.start_averaging()
@@ -41,8 +41,8 @@ def test_graphs_and_eager_steps_agree_without_dropout(toy_corpus, precision, ave
 @pytest.mark.parametrize(
     "settings", [[], NO_DROPOUT, [*NO_DROPOUT[1:], "model.weight_drop=0", "model.dropout_words=0.5"]]
 )
-def test_dropout_is_fresh_in_every_replay(toy_corpus, settings):
-    """All kinds, the recurrent weights' alone, and the words' alone: half of them, or a toy's few masks are alike."""
+def test_every_replay_draws_new_dropout_masks(toy_corpus, settings):
+    """All kinds of dropout, that of the recurrent weights alone, and that of words alone."""
     training = make(toy_corpus, ["train.lr=0.0000001", *settings], graphs=True)
     window = next(training.windows())
     seen = set()
@@ -66,7 +66,7 @@ def test_capturing_changes_nothing(toy_corpus):
 
 
 def test_dropout_does_not_depend_on_when_graphs_are_captured(toy_corpus):
-    """As after a resume, where there are none yet."""
+    """After a resume, all graphs are captured again."""
     results = []
     for again in (False, True):
         training = make(toy_corpus, ["train.precision=float32"], graphs=True)

@@ -1,3 +1,5 @@
+"""NT-ASGD: the update, the average and the non-monotone rule."""
+
 import pytest
 import torch
 from torch import nn
@@ -15,7 +17,7 @@ def step(optimizer, lr, scale=1.0, apply=True):
     optimizer.step(torch.tensor(lr), torch.tensor(scale), torch.tensor(apply))
 
 
-def test_what_is_not_applied_changes_nothing():
+def test_a_skipped_update_changes_nothing():
     p, optimizer = make(weight_decay=0.1)
     optimizer.start_averaging()
     p.grad = torch.ones_like(p)
@@ -35,7 +37,7 @@ def test_plain_sgd_equals_torch():
     for i in range(5):
         p.grad = torch.full_like(p, i - 2.0)
         q.grad = p.grad / 4
-        step(optimizer, 0.5, scale=0.25)  # of the gradient, not of the weight decay
+        step(optimizer, 0.5, scale=0.25)  # scales the gradient, not the weight decay
         torch_sgd.step()
     torch.testing.assert_close(p, q)
 
@@ -53,7 +55,7 @@ def test_the_average_is_the_mean_of_all_iterates_since_the_start():
     torch.testing.assert_close(optimizer.averages[0], torch.stack(iterates).mean(0))
 
 
-def test_before_the_first_update_the_average_is_the_weights_themselves():
+def test_the_average_starts_at_the_weights():
     p, optimizer = make()
     start = p.detach().clone()
     optimizer.start_averaging()
@@ -62,8 +64,8 @@ def test_before_the_first_update_the_average_is_the_weights_themselves():
     assert optimizer.evaluate(lambda: p.detach().clone()).equal(start)
 
 
-def test_every_window_uses_its_own_rate():
-    """Where torch's ASGD would apply the previous window's."""
+def test_every_window_uses_its_own_learning_rate():
+    """torch's ASGD would use that of the previous window."""
     p, optimizer = make()
     start = p.detach().clone()
     optimizer.start_averaging()
@@ -87,16 +89,16 @@ def test_averaged_weights_are_swapped_in_and_out():
             raise RuntimeError("stop")
 
     with pytest.raises(RuntimeError, match="stop"):
-        use()  # an exception inside puts the weights back too
+        use()  # an exception restores the weights too
     assert torch.equal(p, current)
     assert torch.equal(optimizer.averages[0], average)
 
 
 def test_the_non_monotone_rule():
     history = [5.0, 4.0, 3.0, 3.5, 3.4]
-    assert not is_worse(9.0, history[:2], 2)  # too early to say
+    assert not is_worse(9.0, history[:2], 2)  # too early
     assert is_worse(4.5, history[:3], 1)  # above the best of all but the last, 4.0
     assert not is_worse(3.9, history[:3], 1)  # below it, though above the very best
-    assert not is_worse(4.0, history[:3], 1)  # as good is not worse
+    assert not is_worse(4.0, history[:3], 1)  # equal is not worse
     assert is_worse(3.1, history, 2)
     assert not is_worse(2.9, history, 2)

@@ -13,9 +13,9 @@ UPDATES = 4  # between evaluations: E
 
 
 def slow(iterates, loss):
-    """Algorithms 1 and 2 of the paper without resets; after every evaluation (loss, weights, their number), S and L."""
+    """Run algorithms 1 and 2 of the paper without resets. Return loss, weights, length, S and L per evaluation."""
     s = length = 0
-    told = []
+    results = []
     for t in range(1, len(iterates) + 1):
         s, length = s + 1, length + 1
         if t % UPDATES:
@@ -25,19 +25,19 @@ def slow(iterates, loss):
             s, length = 0, s
         best, current = average(length), iterates[t - 1]
         if loss(current) <= loss(best):
-            told.append((loss(current), current, 1))
+            results.append((loss(current), current, 1))
             if length == UPDATES:
                 s = length = 0
         else:
-            told.append((loss(best), best, length))
-        told[-1] += (s, length)
-    return told
+            results.append((loss(best), best, length))
+        results[-1] += (s, length)
+    return results
 
 
 def walk(optimizer, p, evaluations, noise):
-    """Noisy gradient descent to the origin: the iterates, and what the optimiser says at every evaluation."""
+    """Descend to the origin with noisy gradients. Return the iterates, the result of every evaluation and the loss."""
     generator = random.Random(2)
-    iterates, told = [], []
+    iterates, results = [], []
     evaluate = lambda x: (x**2).sum().item()  # noqa: E731
     for _ in range(evaluations):
         for _ in range(UPDATES):
@@ -46,27 +46,27 @@ def walk(optimizer, p, evaluations, noise):
             iterates.append(p.detach().clone())
         loss = optimizer.evaluate(lambda: evaluate(p.detach()))
         with optimizer.averaged_weights():
-            told.append((loss, p.detach().clone(), optimizer.average_length))
-        told[-1] += (int(optimizer.n_short), int(optimizer.n_averaged))
-    return iterates, told, evaluate
+            results.append((loss, p.detach().clone(), optimizer.average_length))
+        results[-1] += (int(optimizer.n_short), int(optimizer.n_averaged))
+    return iterates, results, evaluate
 
 
 @pytest.mark.parametrize("noise", [0.5, 3.0])
-def test_the_published_algorithm(noise):
+def test_it_equals_the_published_algorithm(noise):
     p = nn.Parameter(torch.full((5,), 3.0, dtype=torch.float64))
-    iterates, told, loss = walk(TwoTailed([p]), p, 30, noise)
+    iterates, results, loss = walk(TwoTailed([p]), p, 30, noise)
     expected = slow(iterates, loss)
-    for mine, theirs in zip(told, expected, strict=True):
+    for mine, theirs in zip(results, expected, strict=True):
         assert mine[2:] == theirs[2:]
         assert mine[0] == pytest.approx(theirs[0], rel=1e-9)
         torch.testing.assert_close(mine[1], theirs[1])
-    lengths = [length for _, _, length, *_ in told]
-    assert lengths[0] == 1  # far from the optimum the weights themselves are best ...
-    assert any(b < a for a, b in itertools.pairwise(lengths))  # ... the long average is given up ...
-    assert max(lengths) > 3 * UPDATES  # ... and grows
+    lengths = [length for _, _, length, *_ in results]
+    assert lengths[0] == 1  # far from the optimum, the weights themselves are best
+    assert any(b < a for a, b in itertools.pairwise(lengths))  # the long average is replaced
+    assert max(lengths) > 3 * UPDATES  # and grows again
 
 
-def test_evaluating_leaves_the_weights_alone():
+def test_evaluation_does_not_change_the_weights():
     p = nn.Parameter(torch.full((5,), 3.0, dtype=torch.float64))
     optimizer = TwoTailed([p])
     walk(optimizer, p, 10, 1.0)
@@ -94,24 +94,24 @@ def test_a_tie_goes_to_the_weights_themselves():
 
 
 def test_averages_grow_where_an_epoch_is_one_update(monkeypatch):
-    """The average of one iterate is no better than the iterate, and yet not to be given up."""
+    """An average of one iterate is not better than the iterate, and must still be kept."""
     monkeypatch.setitem(globals(), "UPDATES", 1)
     p = nn.Parameter(torch.full((5,), 0.1, dtype=torch.float64))
-    _, told, _ = walk(TwoTailed([p]), p, 30, 1.0)
-    assert max(length for _, _, length, *_ in told) > 5
+    _, results, _ = walk(TwoTailed([p]), p, 30, 1.0)
+    assert max(length for _, _, length, *_ in results) > 5
 
 
-def test_everything_that_a_step_changes_can_be_kept_and_restored():
+def test_the_state_holds_everything_that_a_step_changes():
     p = nn.Parameter(torch.ones(3))
     optimizer = TwoTailed([p])
-    mine = [optimizer.n_averaged, *optimizer.averages, optimizer.n_short, *optimizer.short]
-    assert len(optimizer.state()) == len(mine)
-    assert all(a is b for a, b in zip(optimizer.state(), mine, strict=True))
+    expected = [optimizer.n_averaged, *optimizer.averages, optimizer.n_short, *optimizer.short]
+    assert len(optimizer.state()) == len(expected)
+    assert all(a is b for a, b in zip(optimizer.state(), expected, strict=True))
     optimizer.set_short(3, long_won=True, fresh=False)
     assert (optimizer.n_short.item(), optimizer.long_won, optimizer.fresh) == (3, True, False)
 
 
-def test_what_is_not_applied_changes_nothing():
+def test_a_skipped_update_changes_nothing():
     p = nn.Parameter(torch.ones(3))
     optimizer = TwoTailed([p])
     walk(optimizer, p, 3, 0.1)
@@ -121,12 +121,12 @@ def test_what_is_not_applied_changes_nothing():
     assert all(torch.equal(a, b) for a, b in zip(before, (p.detach(), *optimizer.state()), strict=True))
 
 
-def test_a_new_stage_begins_with_new_averages():
+def test_a_new_stage_starts_new_averages():
     p = nn.Parameter(torch.ones(3))
     optimizer = TwoTailed([p])
     walk(optimizer, p, 10, 1.0)
     optimizer.start_averaging()
     assert not optimizer.long_won
     assert int(optimizer.n_short) == int(optimizer.n_averaged) == 0
-    _, told, _ = walk(optimizer, p, 1, 1.0)
-    assert told[0][2] in (1, UPDATES)
+    _, results, _ = walk(optimizer, p, 1, 1.0)
+    assert results[0][2] in (1, UPDATES)

@@ -8,7 +8,6 @@ Tensors are written first, under new names. Replacing checkpoint.json then switc
 old files are removed. So a process that dies at any moment leaves a complete checkpoint, either the old or the new one.
 """
 
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,15 +54,14 @@ class CheckpointFile:
 def save(folder: Path, checkpoint: Checkpoint, pieces: list[Piece], metrics_bytes: int) -> None:
     """Write a checkpoint into a run folder and remove the previous one."""
     state = checkpoint.state
-    name = f"checkpoint-{state.step}-{state.epoch}-{state.stage}.safetensors"  # tensors change only with one of these
+    # Tensors change only with one of these numbers, so this never overwrites the tensors of another checkpoint.
+    name = f"checkpoint-{state.step}-{state.epoch}-{state.stage}.safetensors"
     write_tensors(folder / name, checkpoint.tensors)
     best = None
     if checkpoint.best is not None:
         best = f"model-{state.best_epoch}.safetensors"
-        if not (has_checkpoint(folder) and read(folder).best == best):
-            about = {"epoch": state.best_epoch, "valid_nll": state.best_valid}
-            # Only one metadata key: safetensors writes several in random order, and equal models must be equal files.
-            write_tensors(folder / best, checkpoint.best, {"highrank": json.dumps(about)})
+        if not (has_checkpoint(folder) and read(folder).best == best):  # else the folder has these weights already
+            write_tensors(folder / best, checkpoint.best)
     file = CheckpointFile(name, best, metrics_bytes, pieces, state)
     write_json(folder / "checkpoint.json", to_json(file))
     for path in folder.iterdir():

@@ -51,8 +51,9 @@ def train(
     if not resume:
         run.create(recipe, corpus, device, data_dir)
     with run.locked():
-        saver = _restore(training, run) if resume else _Saver(run, [], MetricsWriter(run.folder, 0, 0))
+        pieces, metrics_bytes = _restore(training, run)
         state = training.state
+        saver = _Saver(run, pieces, MetricsWriter(run.folder, metrics_bytes, state.step))
         first_step = state.step
         piece = Piece(
             epoch=state.epoch, seconds=state.seconds, time_budget=time_budget, outcome=None, **provenance(device)
@@ -96,19 +97,21 @@ class _Saver:
         checkpoints.save(self.run.folder, checkpoint, self.pieces, self.metrics.size())
 
 
-def _restore(training: Training, run: Run) -> _Saver:
-    """Restore the last checkpoint of a run into `training`."""
+def _restore(training: Training, run: Run) -> tuple[list[Piece], int]:
+    """Restore the last checkpoint of a run, and return its pieces and the length of its metrics.jsonl.
+
+    A run without a checkpoint is new, or was killed before its first one.
+    """
     if not run.has_checkpoint():
         if any(run.folder.glob("model-*.safetensors")):
             raise UserError(f"{run.folder} has lost its checkpoint.json: restore it, or start a new run.")
-        return _Saver(run, [], MetricsWriter(run.folder, 0, 0))  # killed before its first checkpoint
+        return [], 0
     file = checkpoints.read(run.folder)
+    checkpoint = checkpoints.load(run.folder)
     try:
-        training.restore(checkpoints.load(run.folder))
-    except UserError:
-        raise
+        training.restore(checkpoint)
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
         raise UserError(
             f"the checkpoint in {run.folder} is damaged ({error}): restore it, or start a new run."
         ) from None
-    return _Saver(run, list(file.pieces), MetricsWriter(run.folder, file.metrics_bytes, file.state.step))
+    return list(file.pieces), file.metrics_bytes

@@ -1,1 +1,1 @@
-"""The stages and their loop, NT-ASGD, CUDA graphs, checkpoints, run folders and records."""
+"""Training in memory: one update, CUDA graphs, optimisers with averaging, stages and the loop."""

@@ -77,8 +77,9 @@ def get_weights(model: nn.Module) -> Weights:
 def set_weights(model: nn.Module, weights: Weights) -> None:
     """Copy `weights` into the model. Raise a ValueError unless names and shapes match exactly."""
     parameters = dict(model.named_parameters())
-    for name in sorted(parameters.keys() ^ weights.keys()):
-        raise ValueError(f"tensor {name} is {'missing' if name in parameters else 'not part of the model'}")
+    if different := sorted(parameters.keys() ^ weights.keys()):
+        problem = "missing" if different[0] in parameters else "not part of the model"
+        raise ValueError(f"tensor {different[0]} is {problem}")
     for name, parameter in parameters.items():
         if parameter.shape != weights[name].shape:
             raise ValueError(
