@@ -40,6 +40,14 @@ def mos_nll(
     return _MosNLL.apply(h, log_pi, weight, bias, targets, Sizes.of(h, weight, compute_dtype, slab_bytes))
 
 
+class Inputs(NamedTuple):
+    h: Tensor  # (N, K, D)
+    log_pi: Tensor  # (N, K)
+    weight: Tensor  # (V, D)
+    bias: Tensor | None  # (V,)
+    targets: Tensor  # (N,)
+
+
 class Sizes(NamedTuple):
     """The dtypes of a computation, and the size of its slabs."""
 
@@ -69,8 +77,8 @@ class _MosNLL(torch.autograd.Function):
         h_needs, _, w_needs, b_needs = ctx.needs_input_grad[:4]
         # A CUDA graph cannot read the upstream gradient, so there the backward pass computes all of dW.
         dw_now = (w_needs or b_needs) and not is_capturing(h)
-        inputs = h, log_pi, weight, bias, targets
-        nll, r, dh, dw = forward(*inputs, sizes, h_needs, dw_now)
+        inputs = Inputs(h, log_pi, weight, bias, targets)
+        nll, r, dh, dw = forward(inputs, sizes, h_needs, dw_now)
         ctx.save_for_backward(*inputs, r, dh, dw)
         ctx.sizes = sizes
         return nll
@@ -78,20 +86,16 @@ class _MosNLL(torch.autograd.Function):
     @staticmethod
     @only_once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        return *gradients(upstream, *ctx.saved_tensors, sizes=ctx.sizes, needs=ctx.needs_input_grad[:4]), None, None
+        # Read saved_tensors only once: activation checkpointing does not allow a second unpacking.
+        *inputs, r, dh, dw = ctx.saved_tensors
+        return *gradients(upstream, Inputs(*inputs), r, dh, dw, ctx.sizes, ctx.needs_input_grad[:4]), None, None
 
 
 def forward(
-    h: Tensor,
-    log_pi: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    targets: Tensor,
-    sizes: Sizes,
-    needs_dh: bool,
-    needs_dw: bool,
+    inputs: Inputs, sizes: Sizes, needs_dh: bool, needs_dw: bool
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     """Return nll (N,), r (N, K) and, if needed, dh (N, K, D) and [dW, db] (V, D + bias) for upstream gradients of 1."""
+    h, log_pi, weight, bias, targets = inputs
     n, k, _ = h.shape
     w = with_bias_column(weight, bias, sizes)  # (V, D + bias columns)
     nll = torch.empty(n, dtype=sizes.accumulate, device=h.device)
@@ -100,25 +104,22 @@ def forward(
     dw = torch.zeros(w.shape, dtype=sizes.accumulate, device=w.device) if needs_dw else None
     for start in range(0, n, sizes.tokens):
         rows = slice(start, start + sizes.tokens)
-        _visit_slab(h[rows], log_pi[rows], w, targets[rows], sizes, nll[rows], r[rows], dh, dw, start, None)
+        slab_dh = None if dh is None else dh[rows]
+        _visit_slab(h[rows], log_pi[rows], w, targets[rows], sizes, nll[rows], r[rows], slab_dh, dw, None)
     return nll, r, dh, dw
 
 
 def gradients(
     upstream: Tensor,
-    h: Tensor,
-    log_pi: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    targets: Tensor,
+    inputs: Inputs,
     r: Tensor,
     dh: Tensor | None,
     dw: Tensor | None,  # None: `forward` did not compute it
-    *,
     sizes: Sizes,
     needs: Sequence[bool],
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
     """Return the gradients of h, log pi, W and b that are needed, given the results of `forward`."""
+    h, log_pi, weight, bias, _ = inputs
     upstream = upstream.to(r.dtype)
     if dh is not None:
         dh = (dh * upstream[:, None, None]).to(h.dtype)
@@ -136,7 +137,7 @@ def gradients(
         dw = dw * common
         share = upstream[missing] - common
     if len(missing) > 0:
-        _add_weight_gradient(h, log_pi, weight, bias, targets, sizes, missing, share, dw)
+        _add_weight_gradient(inputs, sizes, missing, share, dw)
     d = weight.shape[1]
     dweight = dw[:, :d].to(weight.dtype) if needs[2] else None
     dbias = dw[:, d].to(bias.dtype) if needs[3] and bias is not None else None
@@ -151,9 +152,8 @@ def _visit_slab(
     sizes: Sizes,
     nll: Tensor,  # out
     r: Tensor,  # out
-    dh: Tensor | None,  # out, rows from `start`
+    dh: Tensor | None,  # out
     dw: Tensor | None,  # out, added to
-    start: int,
     upstream: Tensor | None,  # (tokens,); None: ones
 ) -> None:
     """Compute loss and responsibilities of a slab of tokens, and add what it contributes to the gradients."""
@@ -176,8 +176,7 @@ def _visit_slab(
     z = z.to(sizes.compute)  # p - onehot
     rows = r.view(-1, 1)
     if dh is not None:
-        out = dh[start : start + tokens].view(tokens * k, d)
-        torch.mul(_matmul(z, w[:, :d], sizes), rows, out=out)
+        torch.mul(_matmul(z, w[:, :d], sizes), rows, out=dh.view(tokens * k, d))
     if dw is not None:
         if upstream is not None:
             rows = (r * upstream[:, None]).view(-1, 1)
@@ -188,24 +187,15 @@ def _visit_slab(
             dw.add_(_matmul(z.T, a, sizes))
 
 
-def _add_weight_gradient(
-    h: Tensor,
-    log_pi: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    targets: Tensor,
-    sizes: Sizes,
-    which: Tensor,  # tokens to visit
-    upstream: Tensor,
-    dw: Tensor,
-) -> None:
+def _add_weight_gradient(inputs: Inputs, sizes: Sizes, which: Tensor, upstream: Tensor, dw: Tensor) -> None:
     """Add the weight gradient of the tokens `which` to `dw`, each scaled by its upstream gradient."""
+    h, log_pi, weight, bias, targets = inputs
     w = with_bias_column(weight, bias, sizes)
     nll = torch.empty(sizes.tokens, dtype=sizes.accumulate, device=h.device)
     r = torch.empty(sizes.tokens, h.shape[1], dtype=sizes.accumulate, device=h.device)
     for rows, u in zip(which.split(sizes.tokens), upstream.split(sizes.tokens), strict=True):
         m = len(rows)
-        _visit_slab(h[rows], log_pi[rows], w, targets[rows], sizes, nll[:m], r[:m], None, dw, 0, u)
+        _visit_slab(h[rows], log_pi[rows], w, targets[rows], sizes, nll[:m], r[:m], None, dw, u)
 
 
 def with_bias_column(weight: Tensor, bias: Tensor | None, sizes: Sizes) -> Tensor:

@@ -58,8 +58,9 @@ def _forward(
             nll, r, *row_sums = kernel.forward(rows, log_pi, weight, offset, targets, config)
         return [nll, r, torch.stack(row_sums)]
     sizes = chunked.Sizes.of(h, weight, compute_dtype, slab_bytes)
+    inputs = chunked.Inputs(h, log_pi, weight, bias, targets)
     # Compute dW here even while a CUDA graph is captured: the backward pass may run outside of the capture.
-    nll, r, dh, dw = chunked.forward(h, log_pi, weight, bias, targets, sizes, needs[0], needs[2] or needs[3])
+    nll, r, dh, dw = chunked.forward(inputs, sizes, needs[0], needs[2] or needs[3])
     return [nll, r, *(nll.new_empty(0) if x is None else x for x in (dh, dw))]
 
 
@@ -102,9 +103,8 @@ def _backward(
         sizes = chunked.Sizes.of(h, weight, compute_dtype, slab_bytes)
         # A capture cannot read the upstream gradient, so there dW is computed again.
         ready_dw = None if is_capturing(h) or not (needs[2] or needs[3]) else dw
-        results = chunked.gradients(
-            upstream, h, log_pi, weight, bias, targets, r, dh if needs[0] else None, ready_dw, sizes=sizes, needs=needs
-        )
+        inputs = chunked.Inputs(h, log_pi, weight, bias, targets)
+        results = chunked.gradients(upstream, inputs, r, dh if needs[0] else None, ready_dw, sizes, needs)
     return [_unshared(x) for x in results if x is not None]
 
 
@@ -135,7 +135,8 @@ def _gradients(ctx: Any, upstream: list[Tensor]) -> tuple[Tensor | None, ...]:
 @only_once_differentiable
 def _gradients_of_nll(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
     needs = ctx.options[-1]
-    results = iter(_backward(upstream, *ctx.saved_tensors[:5], list(ctx.saved_tensors[5:]), *ctx.options))
+    saved = ctx.saved_tensors  # read only once, see `chunked`
+    results = iter(_backward(upstream, *saved[:5], list(saved[5:]), *ctx.options))
     return *(next(results) if need else None for need in needs), *[None] * 5
 
 
