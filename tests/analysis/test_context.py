@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from highrank.analysis import context as module
-from highrank.analysis.context import Surroundings, phrase_ends, phrase_ids, spelt, steps_with
+from highrank.analysis.context import Surroundings, join_tokens, phrase_ends, phrase_ids, steps_with
 from highrank.data.corpus import EOS, Corpus, tokenize
 from highrank.errors import UserError
 
@@ -21,18 +21,18 @@ def corpus():
 
 @pytest.fixture
 def around(corpus, monkeypatch):
-    monkeypatch.setattr(module, "LEAST_CONTEXT", {"word": 2})
-    monkeypatch.setattr(module, "MOST_CONTEXT", {"word": 5})
-    monkeypatch.setattr(module, "MOST_CONTINUATION", {"word": 3})
+    monkeypatch.setattr(module, "MIN_CONTEXT", {"word": 2})
+    monkeypatch.setattr(module, "MAX_CONTEXT", {"word": 5})
+    monkeypatch.setattr(module, "MAX_CONTINUATION", {"word": 3})
     return Surroundings(corpus.splits["test"], corpus)
 
 
 def step_before(around, word, which=0):
-    """The step that predicts `word`."""
+    """Return the step that predicts `word`."""
     return int(np.flatnonzero(around.ids == around.corpus.words.index(word))[which]) - 1
 
 
-def test_the_line_so_far_and_the_line_before(around):
+def test_context_is_the_line_so_far_and_the_line_before(around):
     assert around.context(0) == ["a"]
     assert around.context(step_before(around, "d")) == ["a", "b", "c", EOS]
     assert around.context(step_before(around, "f")) == ["d", "e", EOS]
@@ -41,13 +41,13 @@ def test_the_line_so_far_and_the_line_before(around):
     assert len(around.context(len(around.lines) - 1)) == 5
 
 
-def test_short_lines_get_more(around, monkeypatch):
-    monkeypatch.setattr(module, "LEAST_CONTEXT", {"word": 4})
+def test_short_lines_get_a_longer_context(around, monkeypatch):
+    monkeypatch.setattr(module, "MIN_CONTEXT", {"word": 4})
     wide = Surroundings(torch.from_numpy(around.ids), around.corpus)
     assert wide.context(step_before(wide, "f")) == [EOS, "d", "e", EOS]
 
 
-def test_the_rest_of_the_line(around):
+def test_continuation_is_the_rest_of_the_line(around):
     assert around.continuation(step_before(around, "d")) == ["e", EOS]
     assert around.continuation(step_before(around, "f")) == ["g", "h", "i"]
     assert around.continuation(step_before(around, "i")) == [EOS]
@@ -55,14 +55,14 @@ def test_the_rest_of_the_line(around):
     assert around.continuation(len(around.lines) - 1) == []
 
 
-def test_lines_are_counted(around):
+def test_a_line_number_counts_the_line_ends_before(around):
     assert around.lines[step_before(around, "c")] == around.lines[step_before(around, EOS)] == 0
     assert around.lines[step_before(around, "d")] == 1
     assert around.lines.max() == 4
 
 
 @pytest.mark.parametrize("phrase", ["a", "b", "a b", "k a", EOS, "e <eos> f", "b a"])
-def test_steps_with_a_phrase_are_those_that_show_it(around, phrase):
+def test_steps_with_a_phrase_are_those_whose_context_contains_it(around, phrase):
     wanted = f" {phrase} "
     shown = [
         s
@@ -73,28 +73,27 @@ def test_steps_with_a_phrase_are_those_that_show_it(around, phrase):
     assert bool(shown) == (phrase != "b a")
 
 
-def test_phrases():
+def test_phrase_ends_finds_every_occurrence():
     ids = np.array([1, 2, 1, 2, 3])
     assert phrase_ends(ids, [1, 2]).tolist() == [1, 3]
     assert phrase_ends(ids, [3]).tolist() == [4]
     assert phrase_ends(ids, [1, 2, 1, 2, 3, 1]).tolist() == []
 
 
-def test_unknown_words_get_a_hint():
-    tokens = ["market", "share", EOS]
-    words, splits = tokenize({"train": tokens})
+def test_unknown_words_raise_and_name_the_nearest():
+    words, splits = tokenize({"train": ["market", "share", EOS]})
     corpus = Corpus("toy", "word", words, splits, "x")
-    with pytest.raises(UserError, match=r'"markt" is not in the vocabulary of toy .did you mean "market"'):
+    with pytest.raises(UserError, match="market"):
         phrase_ids("markt", corpus)
-    with pytest.raises(UserError, match='"zzz" is not in the vocabulary of toy: --contains'):
+    with pytest.raises(UserError, match="zzz"):
         phrase_ids("share zzz", corpus)
-    with pytest.raises(UserError, match="--contains is empty"):
+    with pytest.raises(UserError):
         phrase_ids(" ", corpus)
 
 
-def test_characters():
+def test_characters_are_joined_without_spaces():
     words, splits = tokenize({"train": [*"ab c", EOS]})
     corpus = Corpus("toy", "char", words, splits, "x")
     assert phrase_ids("b c", corpus) == [1, 2, 3]
-    assert spelt(["a", " ", EOS, "b"], "char") == "a ⏎b"
-    assert spelt(["a", EOS, "b"], "word") == "a <eos> b"
+    assert join_tokens(["a", " ", EOS, "b"], "char") == "a ⏎b"
+    assert join_tokens(["a", EOS, "b"], "word") == "a <eos> b"

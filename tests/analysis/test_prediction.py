@@ -1,4 +1,4 @@
-"""What is said of a step is what the model says: words, the reference's place, and how components make the whole."""
+"""A prediction reports the model's own distribution, and its components combine to it."""
 
 import math
 
@@ -21,45 +21,45 @@ def model(head):
 
 
 @pytest.mark.parametrize("head", ["softmax", "moc", "mos"])
-def test_words_and_the_place_of_the_reference(head):
+def test_top_words_and_rank_come_from_log_prob(head):
     lm, g = model(head), torch.randn(6, dtype=torch.float64)
     p = lm.head.log_prob(g).exp()
     order = p.argsort(descending=True).tolist()
     for place in (0, 3, 29):
-        said = predict(lm, g, order[place], WORDS, top=5)
-        assert said.rank == place + 1
-        assert said.p_reference == pytest.approx(p[order[place]].item())
-        assert said.nll == pytest.approx(-math.log(said.p_reference))
-        assert [x.word for x in said.top] == [WORDS[i] for i in order[:5]]
-        assert [x.p for x in said.top] == pytest.approx(p[order[:5]].tolist())
+        prediction = predict(lm, g, order[place], WORDS, top=5)
+        assert prediction.rank == place + 1
+        assert prediction.p_reference == pytest.approx(p[order[place]].item())
+        assert prediction.nll == pytest.approx(-math.log(prediction.p_reference))
+        assert [x.word for x in prediction.top] == [WORDS[i] for i in order[:5]]
+        assert [x.p for x in prediction.top] == pytest.approx(p[order[:5]].tolist())
     assert len(predict(lm, g, 0, WORDS, top=99).top) == 30
 
 
-def test_mos_is_the_mean_of_its_components():
+def test_mos_components_average_to_the_prediction():
     lm, g = model("mos"), torch.randn(6, dtype=torch.float64)
-    said = predict(lm, g, 7, WORDS, top=30)
-    weights = [c.weight for c in said.components]
-    assert sorted(c.index for c in said.components) == [1, 2, 3, 4]
+    prediction = predict(lm, g, 7, WORDS, top=30)
+    weights = [c.weight for c in prediction.components]
+    assert sorted(c.index for c in prediction.components) == [1, 2, 3, 4]
     assert weights == sorted(weights, reverse=True)
     assert sum(weights) == pytest.approx(1)
-    for x in said.top:
-        parts = [c.weight * next(y.p for y in c.top if y.word == x.word) for c in said.components]
+    for x in prediction.top:
+        parts = [c.weight * next(y.p for y in c.top if y.word == x.word) for c in prediction.components]
         assert sum(parts) == pytest.approx(x.p)
-    assert sum(c.share for c in said.components) == pytest.approx(1)
-    for c in said.components:
-        assert c.share == pytest.approx(c.weight * c.p_reference / said.p_reference)
+    assert sum(c.share for c in prediction.components) == pytest.approx(1)
+    for c in prediction.components:
+        assert c.share == pytest.approx(c.weight * c.p_reference / prediction.p_reference)
 
 
-def test_moc_is_the_geometric_mean_of_its_components():
+def test_moc_components_have_the_prediction_as_geometric_mean():
     lm, g = model("moc"), torch.randn(6, dtype=torch.float64)
-    said = predict(lm, g, 7, WORDS, top=30)
-    assert all(c.share is None for c in said.components)
+    prediction = predict(lm, g, 7, WORDS, top=30)
+    assert all(c.share is None for c in prediction.components)
     products = {
-        x.word: math.prod(next(y.p for y in c.top if y.word == x.word) ** c.weight for c in said.components)
-        for x in said.top
+        x.word: math.prod(next(y.p for y in c.top if y.word == x.word) ** c.weight for c in prediction.components)
+        for x in prediction.top
     }
     total = sum(products.values())
-    for x in said.top:
+    for x in prediction.top:
         assert products[x.word] / total == pytest.approx(x.p)
 
 

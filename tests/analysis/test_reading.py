@@ -1,4 +1,4 @@
-"""A reading: the losses are the evaluation's, and any step can be met again exactly."""
+"""A reading has the losses of the evaluation, and any step can be revisited exactly."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ IDS = torch.randint(20, (101,), generator=torch.Generator().manual_seed(3))
 
 
 def model(head="mos"):
-    built = build_model(ModelSpec(head=head, embed_dim=6, hidden_sizes=(9, 6), n_components=3, dropout_input=0.5), 20)
+    built = build_model(ModelSpec(head, embed_dim=6, hidden_sizes=(9, 6), n_components=3, dropout_input=0.5), 20)
     for p in built.parameters():
         p.data.mul_(3)
     return built.double()
@@ -25,50 +25,50 @@ def _small_steps(monkeypatch):
 
 
 @pytest.mark.parametrize("columns", [1, 3, 7])
-def test_losses_are_those_of_the_evaluation(columns):
+def test_losses_match_the_evaluation(columns):
     lm = model()
     reading = read(lm, IDS, columns)
     assert reading.nll.shape == (100,)
     assert reading.nll.mean().item() == pytest.approx(evaluate(lm, IDS, columns).nll, rel=1e-12)
 
 
-@pytest.mark.parametrize("states", [1000, 12])  # of all columns together: some windows then have none of their own
+@pytest.mark.parametrize("states", [1000, 12])  # 12: some windows start between saved states
 @pytest.mark.parametrize("columns", [1, 3])
-def test_a_step_is_met_again_as_it_was(columns, states, monkeypatch):
-    monkeypatch.setattr(module, "MOST_STATES", states)
+def test_a_revisited_step_has_the_loss_of_the_first_pass(columns, states, monkeypatch):
+    monkeypatch.setattr(module, "MAX_STATES", states)
     lm = model()
     reading = read(lm, IDS, columns)
     steps = [0, 1, 15, 16, 17, 33, 34, 67, 98, 99, 99]
-    met = dict(hidden_at(lm, IDS, reading, steps))  # in training mode: dropout must be turned off
+    revisited = dict(hidden_at(lm, IDS, reading, steps))  # in training mode: dropout must be turned off
     lm.eval()
-    assert sorted(met) == sorted(set(steps))
-    for step, g in met.items():
+    assert sorted(revisited) == sorted(set(steps))
+    for step, g in revisited.items():
         nll = -lm.head.log_prob(g)[IDS[step + 1]]
         assert nll.item() == pytest.approx(reading.nll[step].item(), rel=1e-12)
 
 
-def test_state_is_carried_from_the_start():
+def test_one_column_carries_the_state_through_the_stream():
     lm = model()
     with torch.no_grad():
         whole = lm.eval()(IDS[:-1, None], IDS[1:, None], lm.initial_state(1)).nll[:, 0]
     torch.testing.assert_close(read(lm, IDS).nll, whole, rtol=1e-12, atol=1e-12)
 
 
-def test_a_long_stream_keeps_few_states(monkeypatch):
-    monkeypatch.setattr(module, "MOST_STATES", 3)
+def test_a_long_stream_saves_few_states(monkeypatch):
+    monkeypatch.setattr(module, "MAX_STATES", 3)
     assert len(read(model(), IDS).states) == 3
 
 
 @pytest.mark.parametrize("columns", [3, 7])
-def test_many_columns_keep_no_more_states(columns, monkeypatch):
+def test_many_columns_save_no_more_states(columns, monkeypatch):
     lm = model()
     before = read(lm, IDS, columns)
-    monkeypatch.setattr(module, "MOST_STATES", 14)
+    monkeypatch.setattr(module, "MAX_STATES", 14)
     after = read(lm, IDS, columns)
     assert before.states.shape[0] * columns > 14 >= after.states.shape[0] * columns > 7
     assert torch.equal(after.nll, before.nll)
 
 
-def test_one_token_is_no_stream():
-    with pytest.raises(ValueError, match="at least two tokens"):
+def test_a_single_token_raises():
+    with pytest.raises(ValueError):
         read(model(), IDS[:1])

@@ -1,14 +1,11 @@
-"""`highrank compare` as a user meets it."""
+"""`highrank compare` as a user runs it."""
 
-import dataclasses
 import json
 import re
-import shutil
-from pathlib import Path
 
 import pytest
-import torch
 
+<<<<<<< HEAD
 from helpers import fails, highrank, save_weights
 from highrank.cli.compare import _end
 from highrank.data.corpus import load_corpus
@@ -29,80 +26,78 @@ def make_run(folder: Path, head: str, corpus: str, seed: int, level: str = "word
     torch.manual_seed(seed)
     built = build_model(recipe.model, text.vocab_size)
     save_weights(run, {name: 5 * p for name, p in built.named_parameters()})
+=======
+from helpers import fails, highrank, settings
+>>>>>>> 64c64ad (Compare runs in three layers: core comparison, run folders, one page template)
 
 
 @pytest.fixture
-def place(tmp_path, toy_folder):
-    make_run(tmp_path / "mos", "mos", str(toy_folder), 1)
-    make_run(tmp_path / "softmax", "softmax", str(toy_folder), 2)
-    return tmp_path
+def pair(place):
+    """Two runs of one epoch on the toy corpus: mos and softmax."""
+    for head in ("mos", "softmax"):
+        options = settings(f"data.corpus=toy model.head={head} model.hidden_sizes=10,6")
+        highrank("train", "ptb-mos", *options, "--out", head, "--max-epochs", 1, cwd=place)
+    return place
 
 
-def test_compare(place):
-    done = highrank("compare", "mos", "softmax", "--n", 3, "--top", 4, "--out", "out", cwd=place)
-    assert "Where mos is furthest ahead" in done.stdout
-    assert "Where softmax is furthest ahead" in done.stdout
-    assert "How often the word was seen in training" in done.stdout
-    assert "share" in done.stdout
-    assert "Written to:\n  out/comparison.html\n  out/comparison.md\n  out/comparison.json\n" in done.stdout
-    data = json.loads(highrank("compare", "mos", "softmax", "--n", 3, "--top", 4, "--json", cwd=place).stdout)
-    written = json.loads((place / "out" / "comparison.json").read_text())
+def test_compare_writes_all_forms_and_prints_the_same_numbers(pair):
+    highrank("compare", "mos", "softmax", "--n", 3, "--top", 4, "--out", "out", cwd=pair)
+    data = json.loads(highrank("compare", "mos", "softmax", "--n", 3, "--top", 4, "--json", cwd=pair).stdout)
+    written = json.loads((pair / "out" / "comparison.json").read_text())
+    assert {p.suffix for p in (pair / "out").iterdir()} == {".html", ".md", ".json", ".png", ".svg"}
+    del data["provenance"], written["provenance"]
+    assert data == written
     assert data["runs"] == ["mos", "softmax"]
-    assert data["provenance"]["torch"]
-    assert {k: v for k, v in data.items() if k != "provenance"} == {
-        k: v for k, v in written.items() if k != "provenance"
-    }
     assert len(data["a_ahead"]) == 3
     assert len(data["a_ahead"][0]["b"]["top"]) == 4
-    evaluated = json.loads(highrank("evaluate", "mos", "--json", cwd=place).stdout)
+
+
+def test_compare_agrees_with_evaluate(pair):
+    data = json.loads(highrank("compare", "mos", "softmax", "--json", cwd=pair).stdout)
+    evaluated = json.loads(highrank("evaluate", "mos", "--json", cwd=pair).stdout)
     assert data["a"]["perplexity"] == pytest.approx(evaluated["perplexity"], rel=1e-5)
 
 
-def test_numbers_only(place, toy_folder):
-    whole = json.loads(highrank("compare", "mos", "softmax", "--n", 3, "--json", cwd=place).stdout)
-    printed = highrank("compare", "mos", "softmax", "--n", 3, "--json", "--numbers-only", cwd=place).stdout
+def test_the_terminal_shows_both_runs_and_components(pair):
+    printed = highrank("compare", "mos", "softmax", "--n", 2, cwd=pair).stdout
+    data = json.loads(highrank("compare", "mos", "softmax", "--n", 2, "--json", cwd=pair).stdout)
+    for side in (data["a"], data["b"]):
+        assert side["name"] in printed
+        assert f"{side['perplexity']:.2f}" in printed
+    assert f"{data['a_ahead'][0]['gain']:+.2f}" in printed
+    assert "share" in printed
+
+
+def test_numbers_only_quotes_no_text(pair, toy_folder):
+    whole = json.loads(highrank("compare", "mos", "softmax", "--n", 3, "--json", cwd=pair).stdout)
+    printed = highrank("compare", "mos", "softmax", "--n", 3, "--numbers-only", cwd=pair).stdout
     numbers = json.loads(printed)
-    assert {"a_ahead", "b_ahead", "by_previous"}.isdisjoint(numbers)
     for key in ("tokens", "a", "b", "overall", "by_frequency", "by_pair", "runs"):
         assert numbers[key] == whole[key]
     values = set(re.findall(r'"(\w+)"(?!:)', printed))
     assert values.isdisjoint((toy_folder / "train.txt").read_text().split())
-    assert "--numbers-only belongs to --json" in fails("compare", "mos", "softmax", "--numbers-only", cwd=place)
 
 
-def test_options(place):
-    data = json.loads(
-        highrank(
-            "compare", "mos", "softmax", "--split", "valid", "--contains", "small cat", "--batch-size", 4, "--json",
-            cwd=place,
-        ).stdout
-    )  # fmt: skip
+def test_split_phrase_and_columns(pair):
+    options = ("--split", "valid", "--contains", "small cat", "--batch-size", 4, "--json")
+    data = json.loads(highrank("compare", "mos", "softmax", *options, cwd=pair).stdout)
     assert (data["split"], data["contains"], data["columns"]) == ("valid", "small cat", 4)
     assert data["overall"]["steps"] < data["tokens"]
-    done = highrank("compare", "mos", "softmax", "--json", "--out", "out", cwd=place)
-    assert json.loads(done.stdout)
-    assert "Written to:\n  out/comparison.html" in done.stderr
 
 
-def test_runs_of_one_name_are_told_apart(place):
-    shutil.copytree(place / "softmax", place / "elsewhere" / "mos")
-    data = json.loads(highrank("compare", "mos", "elsewhere/mos", "--json", cwd=place).stdout)
-    assert (data["a"]["name"], data["b"]["name"]) == ("mos", "elsewhere/mos")
-
-
-def test_characters(place, toy_folder):
-    for seed, head in enumerate(("mos", "moc")):
-        make_run(place / f"char-{head}", head, str(toy_folder), seed, level="char")
-    done = highrank("compare", "char-mos", "char-moc", "--contains", "bird ", "--out", "out", cwd=place)
-    assert "in their context" in done.stdout
-    sentence = fails("compare", "mos", "char-mos", cwd=place)
-    assert "different versions of" in sentence
-    assert "or at different levels" in sentence
+def test_characters(pair):
+    for head in ("mos", "moc"):
+        options = settings(f"data.corpus=toy data.level=char model.head={head}")
+        highrank("train", "ptb-mos", *options, "--out", f"char-{head}", "--max-epochs", 1, cwd=pair)
+    data = json.loads(highrank("compare", "char-mos", "char-moc", "--contains", "bird ", "--json", cwd=pair).stdout)
+    assert data["level"] == "char"
+    fails("compare", "mos", "char-mos", cwd=pair)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    "arguments",
     [
+<<<<<<< HEAD
         (["mos", "nothing"], "nothing is not a run"),
         (["mos", "toy"], "toy is not a run"),
         (["mos", "./mos"], "are the same run"),
@@ -112,9 +107,21 @@ def test_characters(place, toy_folder):
         (["mos", "softmax", "--contains", "runs runs runs"], "test has no step with"),
         (["mos", "softmax", "--device", "gpu"], 'no device "gpu"'),
         (["mos", "softmax", "--out", "toy/test.txt"], "is a file: choose a folder"),
+=======
+        ["mos", "nothing"],
+        ["mos", "toy"],
+        ["mos", "./mos"],
+        ["mos", "softmax", "--split", "tset"],
+        ["mos", "softmax", "--contains", "birdd"],
+        ["mos", "softmax", "--contains", ""],
+        ["mos", "softmax", "--contains", "runs runs runs"],
+        ["mos", "softmax", "--n", "0"],
+        ["mos", "softmax", "--out", "toy/test.txt"],
+>>>>>>> 64c64ad (Compare runs in three layers: core comparison, run folders, one page template)
     ],
-    ids=lambda x: " ".join(x) if isinstance(x, list) else "",
+    ids=" ".join,
 )
+<<<<<<< HEAD
 def test_mistakes_get_one_sentence(place, arguments, sentence):
     assert sentence in fails("compare", *arguments, cwd=place)
 
@@ -151,3 +158,7 @@ def test_a_long_context_begins_with_a_whole_word():
     assert _end("cut <eos> " + "x" * 92 + " end", "word") == "… " + "x" * 92 + " end"  # not "os> xx..."
     assert _end("x" * 120, "char") == "…" + "x" * 100
     assert _end("short text", "word") == "short text"
+=======
+def test_mistakes_get_one_sentence(pair, arguments):
+    fails("compare", *arguments, cwd=pair)
+>>>>>>> 64c64ad (Compare runs in three layers: core comparison, run folders, one page template)

@@ -1,22 +1,25 @@
-"""Two models on the same text, step by step (appendix, "Qualitative Analysis"): where is one better, and why?
+"""Compare two models on the same text, step by step (appendix, "Qualitative Analysis"): where is one better, and why?
 
-    from highrank.analysis.compare import compare_runs
-    comparison = compare_runs("runs/ptb-mos", "runs/ptb-moc", n=10)
-    comparison.a_ahead[0].a.top, comparison.a_ahead[0].b.top, comparison.by_frequency
-
-A gain is B's negative log loss less A's, in nats. Two passes: the losses of all steps, then the distributions of the
-few steps that are shown (`reading.py`). Shapes: S steps; step s predicts ids[s + 1].
+A gain is B's negative log-likelihood minus A's, in nats. Two passes: the losses of all steps, then the distributions at
+the few steps that are shown (`reading.py`). Shapes: S steps; step s predicts ids[s + 1].
 """
 
-from collections.abc import Callable
+from collections.abc import Set
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 import torch
 
-from highrank.analysis.bands import Group, by_previous_word, decades, grouped, pair_counts, word_counts
 from highrank.analysis.context import Surroundings, phrase_ids, steps_with
+from highrank.analysis.groups import (
+    Group,
+    decades,
+    group_by_previous_word,
+    group_losses,
+    pair_counts,
+    word_counts,
+)
 from highrank.analysis.paper_cases import CORPUS, SPLIT, PaperCase, find_cases
 from highrank.analysis.prediction import Prediction, predict
 from highrank.analysis.reading import Reading, hidden_at, read
@@ -26,19 +29,19 @@ from highrank.errors import UserError
 from highrank.evaluation.perplexity import perplexity
 from highrank.heads import MoCHead, MoSHead
 from highrank.models.language_model import LanguageModel
-from highrank.progress import OnStage
+from highrank.progress import OnProgress, OnStage, no_stages
 from highrank.recipes.recipe import HeadName
-from highrank.runs.cache import cached_reading
-from highrank.runs.folder import Run, load, run_corpus
 
 
 @dataclass(frozen=True)
 class Side:
+    """One of the two models."""
+
     name: str
     head: HeadName
     n_components: int  # 1 for a softmax
     parameters: int
-    nll: float  # over the whole split, in nats a token
+    nll: float  # nats per token over the whole split
 
     @property
     def perplexity(self) -> float:
@@ -47,9 +50,11 @@ class Side:
 
 @dataclass(frozen=True)
 class Step:
+    """One predicted token, with what both models predicted."""
+
     position: int  # of the predicted token in the split, from 0
     context: list[str]
-    reference: str  # the word that came
+    reference: str  # the word that occurs
     continuation: list[str]  # the rest of its line
     gain: float  # b.nll - a.nll
     a: Prediction
@@ -58,8 +63,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Case:
+    """One of the paper's example steps, with ours if the text contains it."""
+
     paper: PaperCase
-    step: Step | None  # None: the text has no such step
+    step: Step | None
 
 
 @dataclass(frozen=True)
@@ -68,51 +75,18 @@ class Comparison:
     level: Level
     split: str
     contains: str | None
-    columns: int  # the stream was read in so many; each starts from a zero state
+    columns: int  # parallel columns in which the stream was read, each from a zero state
     tokens: int  # predicted in the split
     a: Side
     b: Side
-    overall: Group  # of the steps looked at: all, or those with `contains` in their context
-    a_better: int  # of those steps: A's loss is the lower
-    a_ahead: list[Step]  # the widest gain first
-    b_ahead: list[Step]  # the widest loss first
-    by_frequency: list[Group]  # of the word, in training
-    by_pair: list[Group]  # of the word after its previous word, in training
-    by_previous: list[Group]  # previous words, those that make A better first
-    paper_cases: list[Case] | None  # None: another text than the paper's
-
-
-def compare_runs(
-    a: str | Path,
-    b: str | Path,
-    *,
-    split: str = "test",
-    n: int = 20,
-    top: int = 5,
-    contains: str | None = None,
-    batch_size: int = 1,
-    data_dir: Path | None = None,
-    device: str | torch.device = "cpu",
-    on_progress: OnStage | None = None,
-) -> Comparison:
-    """`compare` for two run folders; their readings are kept in the user's cache, so that asking again is quick."""
-    runs = Run(Path(a)), Run(Path(b))
-    same_text(*runs)
-    corpus = run_corpus(runs[0].folder, data_dir)
-    _check(corpus, split, contains)  # a slip shall not cost the time of reading
-    names = _names(*runs)
-
-    def opened(run: Run, name: str) -> tuple[LanguageModel, Reading]:
-        model, ids = load(run.folder, device).model, corpus.splits[split]
-        progress = _progress(on_progress, f"{name} reads {split}")
-        return model, cached_reading(model, ids, batch_size, progress)
-
-    model_a, reading_a = opened(runs[0], names[0])
-    model_b, reading_b = opened(runs[1], names[1])
-    return compare(
-        model_a, model_b, corpus, split, names=names, n=n, top=top, contains=contains,
-        readings=(reading_a, reading_b), on_progress=on_progress,
-    )  # fmt: skip
+    overall: Group  # all steps, or those with `contains` in their context
+    a_better: int  # how many of these steps A predicts better
+    a_ahead: list[Step]  # largest gain first
+    b_ahead: list[Step]  # largest loss first
+    by_frequency: list[Group]  # by count of the word in training
+    by_pair: list[Group]  # by count of the word after its previous word in training
+    by_previous: list[Group]  # by previous word, A's largest total gain first
+    paper_cases: list[Case] | None  # None unless the text is the paper's
 
 
 def compare(
@@ -122,36 +96,44 @@ def compare(
     split: str = "test",
     *,
     names: tuple[str, str] = ("A", "B"),
-    n: int = 20,  # steps shown, in each direction
-    top: int = 5,  # words shown of a distribution
+    n: int = 20,
+    top: int = 5,
     contains: str | None = None,
-    readings: tuple[Reading, Reading] | None = None,  # where they have been made already
-    on_progress: OnStage | None = None,
+    readings: tuple[Reading, Reading] | None = None,
+    on_stage: OnStage = no_stages,
 ) -> Comparison:
-    """The steps where A beats B by the widest margin and the reverse, what both said there, and the gain by group."""
+    """Find the `n` steps with the widest margin in each direction, what both models predict there, and gains by group.
+
+    `top` words of each distribution are kept. `contains` restricts everything but the two perplexities to steps whose
+    context or reference contains that phrase. `readings` are the first passes over the split, if they exist already.
+    """
     if n < 1 or top < 1:
         raise ValueError(f"n and top must be at least 1, got {n} and {top}")
-    _check(corpus, split, contains)
+    check_request(corpus, split, contains)
     ids = corpus.splits[split]
     if readings is None:
-        progress = [_progress(on_progress, f"{name} reads {split}") for name in names]
-        readings = read(a, ids, on_progress=progress[0]), read(b, ids, on_progress=progress[1])
+        reading_a = read(a, ids, on_progress=partial(on_stage, f"{names[0]} reads {split}"))
+        reading_b = read(b, ids, on_progress=partial(on_stage, f"{names[1]} reads {split}"))
+        readings = reading_a, reading_b
     for name, reading in zip(names, readings, strict=True):
         if not bool(reading.nll.isfinite().all()):
-            raise UserError(f"{name} has losses that are no numbers: its weights are damaged or its training diverged.")
+            raise UserError(f"{name} has losses that are not finite: its weights are damaged or its training diverged.")
     around = Surroundings(ids, corpus)
-    chosen, losses = _chosen(around, contains, split), [r.nll.double().numpy() for r in readings]
-    gain = losses[1] - losses[0]
+    chosen = _choose_steps(around, contains, split)
+    nll_a, nll_b = (reading.nll.double().numpy() for reading in readings)
+    gain = nll_b - nll_a
 
     order = chosen[np.argsort(-gain[chosen], kind="stable")]
     ahead = [s for s in order[:n].tolist() if gain[s] > 0]
     behind = [s for s in order[::-1][:n].tolist() if gain[s] < 0]
     cases = find_cases(around.ids, corpus.words) if (corpus.name, split) == (CORPUS, SPLIT) else None
     wanted = {*ahead, *behind, *(s for s in (cases or {}).values() if s is not None)}
-    steps = _steps(around, (a, b), readings, wanted, top, _progress(on_progress, "looking closer"))
+    steps = _predict_steps(around, (a, b), readings, wanted, top, partial(on_stage, "predictions at the steps shown"))
 
-    train, previous, targets = corpus.splits["train"].numpy(), around.ids[:-1][chosen], around.ids[1:][chosen]
-    rows = losses[0][chosen], losses[1][chosen], around.lines[chosen]
+    train = corpus.splits["train"].numpy()
+    previous = around.ids[:-1][chosen]
+    targets = around.ids[1:][chosen]
+    losses = nll_a[chosen], nll_b[chosen], around.lines[chosen]
     size = corpus.vocab_size
     return Comparison(
         corpus=corpus.name,
@@ -160,34 +142,21 @@ def compare(
         contains=contains,
         columns=readings[0].states.shape[1],
         tokens=len(gain),
-        a=_side(names[0], a, readings[0]),
-        b=_side(names[1], b, readings[1]),
-        overall=grouped(["all"], np.zeros_like(chosen), *rows)[0],
+        a=_describe(names[0], a, readings[0]),
+        b=_describe(names[1], b, readings[1]),
+        overall=group_losses(["all"], np.zeros_like(chosen), *losses)[0],
         a_better=int((gain[chosen] > 0).sum()),
         a_ahead=[steps[s] for s in ahead],
         b_ahead=[steps[s] for s in behind],
-        by_frequency=grouped(*decades(word_counts(train, targets, size)), *rows),
-        by_pair=grouped(*decades(pair_counts(train, previous, targets, size)), *rows),
-        by_previous=by_previous_word(corpus.words, previous, *rows),
+        by_frequency=group_losses(*decades(word_counts(train, targets, size)), *losses),
+        by_pair=group_losses(*decades(pair_counts(train, previous, targets, size)), *losses),
+        by_previous=group_by_previous_word(corpus.words, previous, *losses),
         paper_cases=None if cases is None else [Case(c, None if s is None else steps[s]) for c, s in cases.items()],
     )
 
 
-def same_text(a: Run, b: Run) -> None:
-    """One sentence for two runs that cannot be compared."""
-    if a.folder.resolve() == b.folder.resolve():
-        raise UserError(f"{a.folder} and {b.folder} are the same run: name two.")
-    corpora = a.recipe().data.corpus, b.recipe().data.corpus
-    if a.info().corpus_fingerprint != b.info().corpus_fingerprint:
-        on = " and ".join(corpora)
-        if corpora[0] == corpora[1]:
-            on = f"different versions of {corpora[0]}, or at different levels"
-        raise UserError(f"{a.folder} and {b.folder} were trained on {on}: compare runs over the same text.")
-    if a.words() != b.words():
-        raise UserError(f"{a.folder} and {b.folder} have different vocabularies: compare runs that share one.")
-
-
-def _check(corpus: Corpus, split: str, contains: str | None) -> None:
+def check_request(corpus: Corpus, split: str, contains: str | None) -> None:
+    """Raise a UserError for a split or phrase that cannot be compared, before minutes are spent on reading."""
     if split not in corpus.splits:
         raise UserError(f'there is no split "{split}": choose valid, test or train.')
     if len(corpus.splits[split]) < 2:
@@ -196,53 +165,43 @@ def _check(corpus: Corpus, split: str, contains: str | None) -> None:
         phrase_ids(contains, corpus)
 
 
-def _chosen(around: Surroundings, contains: str | None, split: str) -> np.ndarray:
+def _choose_steps(around: Surroundings, contains: str | None, split: str) -> np.ndarray:
     if contains is None:
         return np.arange(len(around.lines))
     chosen = steps_with(around.ids, phrase_ids(contains, around.corpus), around.starts)
     if len(chosen) == 0:
-        raise UserError(f'{split} has no step with "{contains}" in its context: try another split or word.')
+        raise UserError(f'no context in {split} contains "{contains}": try another split or word.')
     return chosen
 
 
-def _steps(
+def _predict_steps(
     around: Surroundings,
     models: tuple[LanguageModel, LanguageModel],
     readings: tuple[Reading, Reading],
-    wanted: set[int],
+    wanted: Set[int],
     top: int,
-    progress: Callable[[int, int], object],
+    on_progress: OnProgress,
 ) -> dict[int, Step]:
-    """What both models say at each wanted step."""
+    """Return both models' predictions at each wanted step."""
     words = around.corpus.words
     predictions: list[dict[int, Prediction]] = []
     for i, (model, reading) in enumerate(zip(models, readings, strict=True)):
-        said = {}
+        by_step: dict[int, Prediction] = {}
         for step, g in hidden_at(model, torch.from_numpy(around.ids), reading, wanted):
-            said[step] = predict(model, g, int(around.ids[step + 1]), words, top)
-            progress(i * len(wanted) + len(said), 2 * len(wanted))
-        predictions.append(said)
+            by_step[step] = predict(model, g, int(around.ids[step + 1]), words, top)
+            on_progress(i * len(wanted) + len(by_step), 2 * len(wanted))
+        predictions.append(by_step)
     steps = {}
     for s in wanted:
         a, b = predictions[0][s], predictions[1][s]
-        reference, context, rest = words[around.ids[s + 1]], around.context(s), around.continuation(s)
-        steps[s] = Step(s + 1, context, reference, rest, b.nll - a.nll, a, b)
+        reference = words[around.ids[s + 1]]
+        steps[s] = Step(s + 1, around.context(s), reference, around.continuation(s), b.nll - a.nll, a, b)
     return steps
 
 
-def _side(name: str, model: LanguageModel, reading: Reading) -> Side:
+def _describe(name: str, model: LanguageModel, reading: Reading) -> Side:
     nll = reading.nll.double().mean().item()
     if not isinstance(model.head, MoSHead):  # MoCHead is a MoSHead
         return Side(name, "softmax", 1, model.n_parameters(), nll)
     kind: HeadName = "moc" if isinstance(model.head, MoCHead) else "mos"
     return Side(name, kind, model.head.n_components, model.n_parameters(), nll)
-
-
-def _names(a: Run, b: Run) -> tuple[str, str]:
-    """The folders' own names, or as much of their paths as tells them apart."""
-    one, two = a.folder.resolve(), b.folder.resolve()
-    return (one.name, two.name) if one.name != two.name else (str(a.folder), str(b.folder))
-
-
-def _progress(on_progress: OnStage | None, what: str) -> Callable[[int, int], object]:
-    return lambda done, total: on_progress(what, done, total) if on_progress else None

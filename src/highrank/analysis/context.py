@@ -1,7 +1,7 @@
-"""The text around a step: what a reader sees of its context, and which steps have a phrase in it.
+"""The text around a step: the context shown to a reader, and the steps whose context contains a phrase.
 
-Shapes: ids (S + 1,); step s predicts ids[s + 1]. As in the paper, the context shown is the line so far and the line
-before it; short lines get more, long ones less.
+As in the paper, the context shown is the line so far and the line before it, lengthened where lines are short and cut
+where they are long. Shapes: ids (S + 1,); step s predicts ids[s + 1].
 """
 
 import difflib
@@ -15,68 +15,68 @@ from highrank.data.corpus import EOS, Corpus
 from highrank.errors import UserError
 
 Ints = npt.NDArray[np.int64]
-LEAST_CONTEXT = {"word": 25, "char": 150}  # tokens shown, where the stream has them
-MOST_CONTEXT = {"word": 80, "char": 480}
-MOST_CONTINUATION = {"word": 15, "char": 90}  # after the word that came
+MIN_CONTEXT = {"word": 25, "char": 150}  # tokens
+MAX_CONTEXT = {"word": 80, "char": 480}
+MAX_CONTINUATION = {"word": 15, "char": 90}  # tokens shown after the predicted one
 
 
 class Surroundings:
-    """The stream of a split, with the line and the shown context of every step."""
+    """A split with the line and the context of every step."""
 
     def __init__(self, ids: Tensor, corpus: Corpus) -> None:
-        self.corpus, self.ids = corpus, ids.numpy()
+        self.corpus = corpus
+        self.ids = ids.numpy()
         self.eos = corpus.words.index(EOS)
-        self.lines = line_of(self.ids, self.eos)  # (S,)
+        self.lines = line_numbers(self.ids, self.eos)  # (S,)
         self.starts = context_starts(self.lines, corpus.level)  # (S,)
 
     def context(self, step: int) -> list[str]:
+        """Return the tokens of the context before the predicted one."""
         return self._words(int(self.starts[step]), step + 1)
 
     def continuation(self, step: int) -> list[str]:
-        """The rest of the predicted word's line, or its beginning where that is long."""
+        """Return the rest of the predicted token's line, cut if it is long."""
         if self.ids[step + 1] == self.eos:
             return []
-        most = MOST_CONTINUATION[self.corpus.level]
-        ends = np.flatnonzero(self.ids[step + 2 : step + 2 + most] == self.eos)
-        return self._words(step + 2, step + 2 + (int(ends[0]) + 1 if len(ends) else most))
+        limit = MAX_CONTINUATION[self.corpus.level]
+        line_ends = np.flatnonzero(self.ids[step + 2 : step + 2 + limit] == self.eos)
+        length = int(line_ends[0]) + 1 if len(line_ends) else limit
+        return self._words(step + 2, step + 2 + length)
 
     def _words(self, start: int, stop: int) -> list[str]:
         return [self.corpus.words[i] for i in self.ids[start:stop]]
 
 
-def line_of(ids: Ints, eos: int) -> Ints:
-    """The line of each step's predicted token, counted from 0; a line's end belongs to it."""
+def line_numbers(ids: Ints, eos: int) -> Ints:
+    """Return the line of each step's predicted token, counted from 0; an <eos> belongs to the line it ends."""
     return (ids == eos).cumsum()[:-1]
 
 
 def context_starts(lines: Ints, level: Level) -> Ints:
-    """Where the context that is shown of each step begins, (S,)."""
+    """Return the position where each step's context begins, (S,)."""
     step = np.arange(len(lines))
-    first = np.searchsorted(lines, lines - 1)  # the first step of the line before: the one that predicts its first word
-    start = np.where(first > 0, first + 1, 0)
-    start = np.minimum(start, step + 1 - LEAST_CONTEXT[level])
-    return np.maximum(np.maximum(start, step + 1 - MOST_CONTEXT[level]), 0)
+    previous_line = np.searchsorted(lines, lines - 1)  # the step that predicts the first token of the line before
+    start = np.where(previous_line > 0, previous_line + 1, 0)
+    start = np.minimum(start, step + 1 - MIN_CONTEXT[level])
+    return np.maximum(np.maximum(start, step + 1 - MAX_CONTEXT[level]), 0)
 
 
 def phrase_ids(phrase: str, corpus: Corpus) -> list[int]:
-    """A word, or several in a row, as ids; a string of characters in a corpus of characters."""
+    """Return the ids of consecutive words (or characters, in a corpus of characters)."""
     tokens = phrase.split() if corpus.level == "word" else list(phrase)
     if not tokens:
-        raise UserError("--contains is empty: give a word of the vocabulary.")
+        raise UserError("the phrase to look for is empty: give at least one word of the vocabulary.")
     index = {word: i for i, word in enumerate(corpus.words)}
     for token in tokens:
         if token not in index:
             close = difflib.get_close_matches(token, corpus.words, n=1, cutoff=0.6)
-            hint = f' (did you mean "{close[0]}"?)' if close else ""
-            raise UserError(
-                f'"{token}" is not in the vocabulary of {corpus.name}{hint}: '
-                "--contains takes words of it, spelt as in its text."
-            )
+            hint = f'; did you mean "{close[0]}"?' if close else "."
+            raise UserError(f'"{token}" is not in the vocabulary of {corpus.name}{hint}')
     return [index[token] for token in tokens]
 
 
 def phrase_ends(ids: Ints, phrase: list[int]) -> Ints:
-    """Where in `ids` the phrase ends, each time it occurs."""
+    """Return the positions in `ids` where the phrase ends."""
     size = len(ids) - len(phrase) + 1
     if size < 1:
         return np.zeros(0, dtype=np.int64)
@@ -85,14 +85,14 @@ def phrase_ends(ids: Ints, phrase: list[int]) -> Ints:
 
 
 def steps_with(ids: Ints, phrase: list[int], starts: Ints) -> Ints:
-    """The steps whose shown context, or whose word, has the phrase."""
-    last_start = np.full(len(ids), -1, dtype=np.int64)  # of the latest phrase that has ended by then
+    """Return the steps whose context and predicted token together contain the phrase."""
+    last_start = np.full(len(ids), -1, dtype=np.int64)  # where the latest phrase that ends by then begins
     ends = phrase_ends(ids, phrase)
     last_start[ends] = ends - len(phrase) + 1
     last_start = np.maximum.accumulate(last_start)
     return np.flatnonzero(last_start[1:] >= starts)
 
 
-def spelt(tokens: list[str], level: Level) -> str:
-    """Tokens as text, on one line."""
+def join_tokens(tokens: list[str], level: Level) -> str:
+    """Write tokens as one line of text."""
     return " ".join(tokens) if level == "word" else "".join("⏎" if t == EOS else t for t in tokens)

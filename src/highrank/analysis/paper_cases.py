@@ -1,7 +1,7 @@
 """The six steps of Penn Treebank's test set that the paper shows (appendix, "Qualitative Analysis").
 
-A case is found by the last few words before the blank and the word that came; what the paper's MoS and MoC predicted
-there is from its table.
+A case is found by the reference and the last words before it. The predictions of the paper's MoS and MoC are from its
+table.
 """
 
 from collections.abc import Sequence
@@ -18,9 +18,9 @@ CORPUS, SPLIT = "penn", "test"
 @dataclass(frozen=True)
 class PaperCase:
     number: int
-    key: str  # the last words before the blank
+    key: str  # the last words before the reference
     reference: str
-    mos: str  # the paper's MoS: its likeliest words, with probabilities
+    mos: str  # the most probable words of the paper's MoS
     moc: str
 
 
@@ -59,11 +59,11 @@ PAPER_CASES = (
 
 
 def find_cases(ids: npt.NDArray[np.int64], words: Sequence[str]) -> dict[PaperCase, int | None]:
-    """The paper's cases, each with its step in `ids`, or None where the text has none."""
+    """Return the step of each case in `ids`, or None where the text does not contain it."""
     index = {word: i for i, word in enumerate(words)}
     found: dict[PaperCase, int | None] = {}
     for case in PAPER_CASES:
-        phrase = [index.get(word, -1) for word in (*case.key.split(), case.reference)]  # -1 is nowhere
+        phrase = [index.get(word, -1) for word in (*case.key.split(), case.reference)]  # -1 matches nothing
         ends = phrase_ends(ids, phrase)
         found[case] = int(ends[0]) - 1 if len(ends) else None
     return found

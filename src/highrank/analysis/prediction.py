@@ -1,9 +1,9 @@
-"""What a model says at one step: its likeliest words, the place of the word that came, and the components behind it.
+"""A model's prediction at one step: its most probable words, the reference word's rank, and the components behind it.
 
-A component k of a mixture has a weight pi_k and the distribution p_k = softmax(h_k W^T + b). MoS is their arithmetic
-mean, p = sum_k pi_k p_k (section 2.4): each p_k is a prediction, and r_k = pi_k p_k(y) / p(y) is its share in the word
-that came. MoC mixes before the softmax (section 2.5), which makes it their geometric mean, p ~ prod_k p_k^pi_k:
-p_k alone is no distribution that the model ever predicts with, only what it would say to h_k by itself.
+Component k of a mixture has a weight pi_k and a distribution p_k = softmax(h_k W^T + b). MoS predicts with their
+arithmetic mean, p = sum_k pi_k p_k (section 2.4), so the responsibility r_k = pi_k p_k(y) / p(y) is component k's share
+of the reference's probability. MoC mixes before the softmax (section 2.5), which makes its prediction the normalised
+geometric mean of the p_k: there p_k is only what the softmax gives for h_k alone, and has no responsibility.
 
 Shapes: g (H,), K components, V words.
 """
@@ -30,7 +30,7 @@ class Component:
     index: int  # 1 to K
     weight: float  # pi_k
     p_reference: float  # p_k(y)
-    share: float | None  # r_k, how much of p(y) is its doing; None for MoC, where that cannot be said
+    share: float | None  # r_k; None for MoC
     top: list[Candidate]  # by p_k
 
 
@@ -38,15 +38,15 @@ class Component:
 class Prediction:
     nll: float  # of the reference, in nats
     p_reference: float
-    rank: int  # of the reference; 1 is the likeliest word
+    rank: int  # of the reference; 1 is the most probable word
     top: list[Candidate]
-    components: list[Component]  # the heaviest first; none for a softmax
+    components: list[Component]  # largest weight first; empty for a softmax
 
 
 @torch.no_grad()
 @in_eval_mode
 def predict(model: LanguageModel, g: Tensor, reference: int, words: list[str], top: int) -> Prediction:
-    """The prediction from hidden state g (H,), when `reference` is the word that came."""
+    """Describe the prediction from hidden state g (H,) when the next word is `reference`."""
     log_p = model.head.log_prob(g[None])[0]  # (V,)
     nll = -log_p[reference].item()
     return Prediction(
@@ -66,12 +66,11 @@ def _components(
         return []
     log_pi, h = head.log_components(g)  # (K,), (K, D)
     components = []
-    for k in log_pi.argsort(descending=True).tolist():  # one at a time: a large vocabulary takes no more room
+    for k in log_pi.argsort(descending=True).tolist():  # one at a time, so that memory does not grow with K V
         log_p = torch.log_softmax(F.linear(h[k], head.weight, head.bias).to(log_pi.dtype), dim=-1)  # (V,)
-        share = (log_pi[k] + log_p[reference] + nll).exp().item() if not isinstance(head, MoCHead) else None
-        components.append(
-            Component(k + 1, log_pi[k].exp().item(), log_p[reference].exp().item(), share, _top(log_p, words, top))
-        )
+        share = None if isinstance(head, MoCHead) else (log_pi[k] + log_p[reference] + nll).exp().item()
+        weight = log_pi[k].exp().item()
+        components.append(Component(k + 1, weight, log_p[reference].exp().item(), share, _top(log_p, words, top)))
     return components
 
 

@@ -1,9 +1,8 @@
-"""A model's reading of a stream: the loss of every token, and the way back to any step of it.
+"""Read a stream once for the loss of every token, then revisit any step of it exactly.
 
-The first pass goes through the head's exact loss, which builds no distribution, and keeps the recurrent state at the
-start of every window: some megabytes for a corpus, in however many columns it is read. The second takes up the windows
-of the steps that turned out to be of interest, from the state kept there, so that g is what it was in the first pass
-without g of every step being kept.
+The first pass uses the head's exact loss, which builds no distribution, and saves the recurrent state at the start of
+every window: a few megabytes per corpus. The second pass recomputes g only in the windows that contain the steps of
+interest, starting from the saved state, so it sees the same g as the first pass.
 
 Shapes: S predicted tokens (all of the stream but the first), in B columns of L rows as in `evaluation/perplexity.py`;
 states (windows, B, 2 sum of H_l), the h and c of all layers side by side.
@@ -19,17 +18,19 @@ from highrank.evaluation.mode import in_eval_mode
 from highrank.evaluation.perplexity import prediction_columns
 from highrank.models.language_model import LanguageModel
 from highrank.ops.lstm import State
-from highrank.progress import OnProgress
+from highrank.progress import OnProgress, no_progress
 
-TOKENS = 128  # read at a time, of all columns together
-MOST_STATES = 1000  # kept, of all columns together: the windows of a long stream or of many columns are longer
+TOKENS = 128  # per forward pass, over all columns
+MAX_STATES = 1000  # saved states over all columns; long streams get longer windows instead of more states
 
 
 @dataclass(frozen=True)
 class Reading:
-    nll: Tensor  # (S,) float32 (float64 for a float64 model), on the CPU, as `states` is
+    """Losses of a stream and the recurrent states to revisit it, both on the CPU."""
+
+    nll: Tensor  # (S,) float32, or float64 for a float64 model
     states: Tensor  # (windows, B, 2 sum of H_l)
-    window: int  # rows; a step is at most this far from a kept state
+    window: int  # rows per window: the distance between saved states
 
 
 @torch.no_grad()
@@ -38,38 +39,37 @@ def read(
     model: LanguageModel,
     ids: Tensor,  # (S + 1,)
     batch_size: int = 1,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = no_progress,
 ) -> Reading:
-    """The loss of ids[1:]. One column carries the state through the whole stream; B columns start B times from zero."""
+    """Compute the loss of every token of ids[1:]; each of the `batch_size` columns starts from a zero state."""
     if len(ids) < 2:
         raise ValueError("a stream of at least two tokens is needed: the first is never predicted")
     words, targets, real = prediction_columns(ids.to(_device(model)), batch_size)
     length, columns = words.shape
-    step = max(1, TOKENS // columns, -(-length // MOST_STATES))  # rows
+    step = max(1, TOKENS // columns, -(-length // MAX_STATES))  # rows
     state = model.initial_state(columns)
     starts = range(0, length, step)
-    every = -(-len(starts) * columns // MOST_STATES)  # steps to a window
-    # Made once: small results that stay, between large ones that go, would leave the heap in pieces and ever larger.
+    passes = -(-len(starts) * columns // MAX_STATES)  # forward passes per window
+    # Allocated once: small tensors kept between large temporary ones would fragment the heap.
     packed = _packed(state)
     losses = torch.empty(length, columns, dtype=torch.promote_types(packed.dtype, torch.float32))
-    states = torch.empty(-(-len(starts) // every), *packed.shape, dtype=packed.dtype)
+    states = torch.empty(-(-len(starts) // passes), *packed.shape, dtype=packed.dtype)
     for i, start in enumerate(starts):
         rows = slice(start, start + step)
-        if i % every == 0:
-            states[i // every] = _packed(state)
+        if i % passes == 0:
+            states[i // passes] = _packed(state)
         losses[rows], hidden = model(words[rows], targets[rows], state)
         state = hidden.state
-        if on_progress:
-            on_progress(min(start + step, length), length)
-    nll = losses.t()[real.t().cpu()]  # column after column is the order of the stream
-    return Reading(nll, states, step * every)
+        on_progress(min(start + step, length), length)
+    nll = losses.t()[real.t().cpu()]  # column by column, which is the order of the stream
+    return Reading(nll, states, step * passes)
 
 
 @torch.no_grad()
 def hidden_at(
     model: LanguageModel, ids: Tensor, reading: Reading, steps: Iterable[int]
 ) -> Iterator[tuple[int, Tensor]]:
-    """(step, g) for each of `steps`, g (H,) as `read` met it; step s predicts ids[s + 1]."""
+    """Yield (step, g) for each of `steps`, with g (H,) as in the first pass; step s predicts ids[s + 1]."""
     columns = reading.states.shape[1]
     words, _, _ = prediction_columns(ids.to(_device(model)), columns)
     rows_of: dict[tuple[int, int], list[int]] = {}  # by column and window

@@ -9,28 +9,24 @@ from rich.text import Text
 
 from highrank.cli.console import out, print_json, print_written, progress, say
 from highrank.cli.options import AsJson, DataDir, Device, find_device
-from highrank.errors import UserError
-from highrank.folded import folded
 
 if TYPE_CHECKING:
     from highrank.analysis.compare import Comparison, Step
     from highrank.analysis.prediction import Prediction
 
 COLOURS = "dodger_blue1", "dark_orange"
-SHORT_CONTEXT = 100  # characters before the blank, in the terminal
+CONTEXT_CHARACTERS = 100  # shown before the reference
 
 
 def compare(
     run_a: Annotated[Path, typer.Argument(metavar="RUN_A", help="A run folder, as made by 'highrank train'.")],
-    run_b: Annotated[Path, typer.Argument(metavar="RUN_B", help="Another, trained on the same corpus.")],
-    split: Annotated[str, typer.Option(help="valid or test (or train).")] = "test",
-    n: Annotated[int, typer.Option("--n", min=1, help="How many steps to show, in each direction.")] = 20,
-    top: Annotated[int, typer.Option(min=1, help="How many words to show of a distribution.")] = 5,
+    run_b: Annotated[Path, typer.Argument(metavar="RUN_B", help="Another run, trained on the same corpus.")],
+    split: Annotated[str, typer.Option(metavar="SPLIT", help="valid, test or train.")] = "test",
+    n: Annotated[int, typer.Option("--n", min=1, help="Number of steps to show, in each direction.")] = 20,
+    top: Annotated[int, typer.Option(min=1, help="Number of words to show per distribution.")] = 5,
     contains: Annotated[
         str | None,
-        typer.Option(
-            metavar="WORDS", help="Only steps with this word (or words in a row) in the context or as the word."
-        ),
+        typer.Option(metavar="WORDS", help="Only steps with this word (or consecutive words) in context or reference."),
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Columns; 1 carries the state through the whole stream.")] = 1,
     data_dir: DataDir = None,
@@ -41,116 +37,115 @@ def compare(
     ] = None,
     as_json: AsJson = False,
     numbers_only: Annotated[
-        bool, typer.Option("--numbers-only", help="With --json: nothing that quotes the text, to share or to keep.")
+        bool, typer.Option("--numbers-only", help="Print JSON that quotes no text of the corpus.")
     ] = False,
 ) -> None:
-    """Where one run predicts better than another, and what both say there.
+    """Show where one run predicts better than another, and what both predict there.
 
-    Shows the steps where A beats B by the widest margin of negative log loss, and the reverse, with the components of
-    mixtures; then the gain by how often the word was seen, and by the word before. The first comparison of a run reads
-    the whole split; its losses are kept in the user's cache folder, so the next ones are quick.
+    Lists the steps with the widest margin in negative log-likelihood, in both directions, with the components of
+    mixtures; then gains by how often the word occurs in training and by the previous word. The first comparison of a
+    run reads the whole split and caches its losses, so the next ones are quick.
     """
-    from highrank.analysis.compare import compare_runs
     from highrank.files import output_folder
-    from highrank.report.comparison import as_json as comparison_json
-    from highrank.report.comparison import numbers_json, write
+    from highrank.report.comparison import comparison_json, comparison_numbers, write_comparison
+    from highrank.runs.comparison import compare_runs
     from highrank.runs.provenance import provenance
 
-    if numbers_only and not as_json:
-        raise UserError("--numbers-only belongs to --json: add it.")
     if output is not None:
         output_folder(output)
-    where = find_device(device)
-    origin = {"runs": [str(run_a), str(run_b)], "provenance": provenance(where)}
+    torch_device = find_device(device)
+    origin = {"runs": [str(run_a), str(run_b)], "provenance": provenance(torch_device)}
     with progress() as on_stage:
         comparison = compare_runs(
             run_a, run_b, split=split, n=n, top=top, contains=contains, batch_size=batch_size, data_dir=data_dir,
-            device=where, on_progress=on_stage,
+            device=torch_device, on_stage=on_stage,
         )  # fmt: skip
-    if as_json:
-        print_json((numbers_json if numbers_only else comparison_json)(comparison) | origin)
+    if numbers_only:
+        print_json(comparison_numbers(comparison) | origin)
+    elif as_json:
+        print_json(comparison_json(comparison) | origin)
     else:
-        _show(comparison)
+        _print_comparison(comparison)
     if output:
-        print_written(*write(comparison, output, origin), as_json=as_json)
+        print_written(*write_comparison(comparison, output, origin), as_json=as_json or numbers_only)
 
 
-def _show(c: "Comparison") -> None:
-    from highrank.report.comparison.words import about, about_components, reading_notes, sections, summary
+def _print_comparison(c: "Comparison") -> None:
+    from highrank.report.comparison_text import component_notes, describe, notes, sections, summary
 
     for side in (c.a, c.b):
-        say(f"{side.name} ({about(side)}): {c.split} perplexity {side.perplexity:.2f}")
+        say(f"{side.name} ({describe(side)}): {c.split} perplexity {side.perplexity:.2f}")
     say(summary(c))
-    for note in (*reading_notes(c), *about_components(c)):
-        say(note, style="dim")
-    for name, steps in sections(c):
-        _show_steps(c, name, [(f"{step.gain:+.2f}", step) for step in steps])
+    for line in (*notes(c), *component_notes(c)):
+        say(line, style="dim")
+    for heading, steps in sections(c):
+        _print_steps(c, heading, [(f"{step.gain:+.2f}", step) for step in steps])
     if c.paper_cases is not None:
-        found = [(f"case {x.paper.number}\n{x.step.gain:+.2f}", x.step) for x in c.paper_cases if x.step]
-        _show_steps(c, "The paper's six cases", found)
+        cases = [(f"case {x.paper.number}\n{x.step.gain:+.2f}", x.step) for x in c.paper_cases if x.step]
+        _print_steps(c, "The paper's six cases", cases)
         for case in c.paper_cases:
             if case.step is None:
                 say(f'Case {case.paper.number} ("… {case.paper.key} {case.paper.reference}") is not in this text.')
-    _show_groups(c)
+    _print_groups(c)
 
 
-def _show_groups(c: "Comparison") -> None:
-    from highrank.report.comparison.words import gain_of, groupings, token
+def _print_groups(c: "Comparison") -> None:
+    from highrank.report.comparison_text import format_gain, groupings, visible
 
     for grouping in groupings(c):
         if not grouping.groups:
             continue
         table = Table(title=grouping.title, title_justify="left", show_edge=False)
-        for column in ("", "steps", c.a.name, c.b.name, "gain, nats a token"):
-            table.add_column(Text(column), justify="right" if column else "left")
+        for column in ("", "steps", c.a.name, c.b.name, "gain, nats per token"):
+            table.add_column(Text(column), justify="right" if column else "left", overflow="fold")
         for g in grouping.groups:
-            numbers = (f"{g.steps:,}", f"{g.nll_a:.3f}", f"{g.nll_b:.3f}", gain_of(g))
-            telling = g.gain_se is not None and abs(g.gain) > 2 * g.gain_se
-            table.add_row(Text(token(g.name)), *numbers, style="" if telling else "dim")
+            numbers = (f"{g.steps:,}", f"{g.nll_a:.3f}", f"{g.nll_b:.3f}", format_gain(g))
+            significant = g.gain_se is not None and abs(g.gain) > 2 * g.gain_se
+            table.add_row(Text(visible(g.name)), *numbers, style="" if significant else "dim")
         out.print()
-        out.print(folded(table))
+        out.print(table)
 
 
-def _show_steps(c: "Comparison", title: str, steps: "list[tuple[str, Step]]") -> None:
-    from highrank.analysis.context import spelt
-    from highrank.report.comparison.words import token
+def _print_steps(c: "Comparison", title: str, steps: "list[tuple[str, Step]]") -> None:
+    from highrank.analysis.context import join_tokens
+    from highrank.report.comparison_text import visible
 
     out.print()
     if not steps:
         say(f"{title}: nowhere.")
         return
     table = Table(title=Text(title), title_justify="left", show_lines=True)
-    table.add_column("gain", justify="right")
-    table.add_column("context, and the word that came", ratio=2)
+    table.add_column("gain", justify="right", overflow="fold")
+    table.add_column("context and reference", ratio=2, overflow="fold")
     for side, colour in zip((c.a, c.b), COLOURS, strict=True):
-        table.add_column(Text(side.name, style=colour), ratio=2)
+        table.add_column(Text(side.name, style=colour), ratio=2, overflow="fold")
     for label, step in steps:
-        context = spelt(step.context, c.level)
-        text = Text(_end(context, c.level))
-        text.append(" " if c.level == "word" else "").append(token(step.reference), style="bold reverse")
-        table.add_row(label, text, *(_said(said, step.reference) for said in (step.a, step.b)))
-    out.print(folded(table))
+        text = Text(_shorten(join_tokens(step.context, c.level), c.level))
+        text.append(" " if c.level == "word" else "").append(visible(step.reference), style="bold reverse")
+        table.add_row(label, text, _prediction(step.a, step.reference), _prediction(step.b, step.reference))
+    out.print(table)
 
 
-def _end(context: str, level: str) -> str:
-    """The last characters of a long context, from a whole word on."""
-    if len(context) <= SHORT_CONTEXT:
+def _shorten(context: str, level: str) -> str:
+    """Return the end of a long context; at word level it starts with a whole word."""
+    if len(context) <= CONTEXT_CHARACTERS:
         return context
-    end = context[-SHORT_CONTEXT:]
+    end = context[-CONTEXT_CHARACTERS:]
     return "… " + end.partition(" ")[2] if level == "word" else "…" + end
 
 
-def _said(said: "Prediction", reference: str) -> Text:
-    """The likeliest words, where the word that came stands, and the components that speak."""
-    from highrank.report.comparison.words import probability, token
+def _prediction(prediction: "Prediction", reference: str) -> Text:
+    """Return the most probable words, the reference's rank, and the two components with the largest weights."""
+    from highrank.report.comparison_text import format_probability, visible
 
     text = Text()
-    for x in said.top:
-        text.append(f"{token(x.word)} {probability(x.p)}  ", style="bold" if x.word == reference else "")
-    if all(x.word != reference for x in said.top):
-        text.append(f"({token(reference)} {probability(said.p_reference)}, rank {said.rank:,})", style="bold")
-    for component in said.components[:2]:
-        share = "" if component.share is None else f", share {probability(component.share)}"
-        words = " ".join(token(x.word) for x in component.top)
-        text.append(f"\n#{component.index} weight {probability(component.weight)}{share}: {words}", style="dim")
+    for x in prediction.top:
+        text.append(f"{visible(x.word)} {format_probability(x.p)}  ", style="bold" if x.word == reference else "")
+    if prediction.rank > len(prediction.top):
+        probability = format_probability(prediction.p_reference)
+        text.append(f"({visible(reference)} {probability}, rank {prediction.rank:,})", style="bold")
+    for component in prediction.components[:2]:
+        share = "" if component.share is None else f", share {format_probability(component.share)}"
+        words = " ".join(visible(x.word) for x in component.top)
+        text.append(f"\n#{component.index} weight {format_probability(component.weight)}{share}: {words}", style="dim")
     return text

@@ -1,11 +1,11 @@
-"""Losses by group: means, standard errors by line, and the counts that make the bands."""
+"""Losses by group: means, standard errors clustered by line, and the counts behind the bands."""
 
 import itertools
 
 import numpy as np
 import pytest
 
-from highrank.analysis.bands import by_previous_word, decades, grouped, pair_counts, word_counts
+from highrank.analysis.groups import decades, group_by_previous_word, group_losses, pair_counts, word_counts
 
 
 @pytest.fixture
@@ -13,11 +13,11 @@ def rng():
     return np.random.default_rng(0)
 
 
-def test_means_and_errors_against_the_definition(rng):
+def test_means_and_standard_errors_match_their_definition(rng):
     n = 400
     groups, lines = rng.integers(0, 5, n), np.sort(rng.integers(0, 60, n))
     a, b = rng.normal(5, 1, n), rng.normal(5.2, 1, n)
-    found = {g.name: g for g in grouped(["v", "w", "x", "y", "z", "nobody"], groups, a, b, lines)}
+    found = {g.name: g for g in group_losses(["v", "w", "x", "y", "z", "nobody"], groups, a, b, lines)}
     assert list(found) == ["v", "w", "x", "y", "z"]
     for i, name in enumerate("vwxyz"):
         mine = groups == i
@@ -30,38 +30,38 @@ def test_means_and_errors_against_the_definition(rng):
         assert found[name].gain_se == pytest.approx(np.sqrt(c / (c - 1) * np.square(sums).sum()) / len(gain))
 
 
-def test_lines_of_one_token_give_the_usual_standard_error(rng):
+def test_one_token_per_line_gives_the_usual_standard_error(rng):
     a, b = rng.normal(size=50), rng.normal(size=50)
-    (found,) = grouped(["all"], np.zeros(50, dtype=np.int64), a, b, np.arange(50))
+    (found,) = group_losses(["all"], np.zeros(50, dtype=np.int64), a, b, np.arange(50))
     assert found.gain_se == pytest.approx((b - a).std(ddof=1) / np.sqrt(50))
 
 
-def test_saying_everything_twice_in_a_line_proves_nothing_more(rng):
+def test_repeating_every_token_in_its_line_keeps_the_standard_error(rng):
     a, b = rng.normal(size=50), rng.normal(size=50)
-    (once,) = grouped(["all"], np.zeros(50, dtype=np.int64), a, b, np.arange(50))
-    (twice,) = grouped(["all"], np.zeros(100, dtype=np.int64), a.repeat(2), b.repeat(2), np.arange(50).repeat(2))
+    (once,) = group_losses(["all"], np.zeros(50, dtype=np.int64), a, b, np.arange(50))
+    (twice,) = group_losses(["all"], np.zeros(100, dtype=np.int64), a.repeat(2), b.repeat(2), np.arange(50).repeat(2))
     assert twice.gain_se == pytest.approx(once.gain_se)
 
 
-def test_one_line_has_no_error():
-    (found,) = grouped(["all"], np.zeros(3, dtype=np.int64), np.ones(3), np.zeros(3), np.full(3, 7))
+def test_a_group_within_one_line_has_no_standard_error():
+    (found,) = group_losses(["all"], np.zeros(3, dtype=np.int64), np.ones(3), np.zeros(3), np.full(3, 7))
     assert found.gain == -1
     assert found.gain_se is None
 
 
-def test_no_steps_are_no_groups():
+def test_no_steps_give_no_groups():
     none = np.zeros(0, dtype=np.int64)
-    assert grouped(["all"], none, np.zeros(0), np.zeros(0), none) == []
+    assert group_losses(["all"], none, np.zeros(0), np.zeros(0), none) == []
 
 
-def test_decades():
+def test_decades_are_powers_of_ten():
     names, bands = decades(np.array([0, 1, 9, 10, 99, 100, 1234]))
     assert names == ["never", "1 to 9", "10 to 99", "100 to 999", "1,000 to 9,999"]
     assert bands.tolist() == [0, 1, 1, 2, 2, 3, 4]
     assert decades(np.array([0, 0]))[1].tolist() == [0, 0]
 
 
-def test_counts(rng):
+def test_counts_match_brute_force(rng):
     train, previous, words = rng.integers(0, 6, 200), rng.integers(0, 7, 40), rng.integers(0, 7, 40)
     pairs = list(itertools.pairwise(train.tolist()))
     assert word_counts(train, words, 7).tolist() == [(train == w).sum() for w in words]
@@ -70,10 +70,10 @@ def test_counts(rng):
     assert max(expected) > 0 == min(expected)
 
 
-def test_previous_words_by_what_they_add_to_the_whole():
+def test_previous_words_are_sorted_by_total_gain():
     previous = np.array([0] * 4 + [1] * 10 + [2] * 3)
     gain = np.array([1.0] * 4 + [0.5] * 10 + [-9.0] * 3)
-    found = by_previous_word(["few", "many", "bad"], previous, np.zeros(17), gain, np.arange(17), min_steps=3)
+    found = group_by_previous_word(["few", "many", "bad"], previous, np.zeros(17), gain, np.arange(17), min_steps=3)
     assert [g.name for g in found] == ["many", "few", "bad"]
-    found = by_previous_word(["few", "many", "bad"], previous, np.zeros(17), gain, np.arange(17), min_steps=4)
+    found = group_by_previous_word(["few", "many", "bad"], previous, np.zeros(17), gain, np.arange(17), min_steps=4)
     assert [g.name for g in found] == ["many", "few"]

@@ -1,0 +1,64 @@
+"""Compare two run folders step by step; `analysis/compare.py` has the method.
+
+from highrank.runs.comparison import compare_runs
+comparison = compare_runs("runs/ptb-mos", "runs/ptb-moc", n=10)
+comparison.a_ahead[0].a.top, comparison.a_ahead[0].b.top, comparison.by_frequency
+"""
+
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from highrank.analysis.compare import Comparison, check_request, compare
+from highrank.errors import UserError
+from highrank.progress import OnStage, no_stages
+from highrank.runs.cache import cached_reading
+from highrank.runs.folder import Run, load, run_corpus
+
+
+def compare_runs(
+    a: str | Path,
+    b: str | Path,
+    *,
+    split: str = "test",
+    n: int = 20,
+    top: int = 5,
+    contains: str | None = None,
+    batch_size: int = 1,
+    data_dir: Path | None = None,
+    device: str | torch.device = "cpu",
+    on_stage: OnStage = no_stages,
+) -> Comparison:
+    """Compare the best models of two runs. Their first passes are cached, so the next comparison is quick."""
+    runs = Run(Path(a)), Run(Path(b))
+    check_comparable(*runs)
+    corpus = run_corpus(runs[0].folder, data_dir)
+    check_request(corpus, split, contains)
+    names = _names(*runs)
+    models = [load(run.folder, device).model for run in runs]
+    reading_a, reading_b = (
+        cached_reading(model, corpus.splits[split], batch_size, partial(on_stage, f"{name} reads {split}"))
+        for model, name in zip(models, names, strict=True)
+    )
+    return compare(
+        *models, corpus, split, names=names, n=n, top=top, contains=contains, readings=(reading_a, reading_b),
+        on_stage=on_stage,
+    )  # fmt: skip
+
+
+def check_comparable(a: Run, b: Run) -> None:
+    """Raise a UserError unless the two runs were trained on the same text with the same vocabulary."""
+    if a.folder.resolve() == b.folder.resolve():
+        raise UserError(f"{a.folder} and {b.folder} are the same run: name two.")
+    if a.info().corpus_fingerprint != b.info().corpus_fingerprint:
+        corpora = " and ".join(f"{run.recipe().data.corpus} ({run.recipe().data.level} level)" for run in (a, b))
+        raise UserError(f"{a.folder} and {b.folder} were trained on different texts, {corpora}.")
+    if a.words() != b.words():
+        raise UserError(f"{a.folder} and {b.folder} have different vocabularies.")
+
+
+def _names(a: Run, b: Run) -> tuple[str, str]:
+    """Return the folders' own names, or their paths if the names are equal."""
+    name_a, name_b = a.folder.resolve().name, b.folder.resolve().name
+    return (name_a, name_b) if name_a != name_b else (str(a.folder), str(b.folder))
