@@ -1,6 +1,6 @@
 """Losses of two models by group of steps, with standard errors.
 
-The paper claims that a high-rank model is better at words that depend on their context. Three groupings test that claim:
+The paper claims that a high-rank model is better at words that depend on their context. Three groupings test this:
 how often the word occurs in training, how often it occurs there after its previous word (for a pair that never occurs,
 only the longer context can help), and which word comes before.
 

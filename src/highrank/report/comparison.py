@@ -20,7 +20,7 @@ from highrank.report.table import Cell, Code, Column, Table, escape_markdown, te
 
 
 def write_comparison(comparison: Comparison, folder: Path, origin: dict[str, Any]) -> list[Path]:
-    """Write all forms of a comparison and return the files, the page first. `origin` tells where the numbers come from."""
+    """Write all forms of a comparison and return the files. `origin` tells where the numbers come from."""
     html, md, json, png, svg = (folder / f"comparison.{suffix}" for suffix in ("html", "md", "json", "png", "svg"))
     write_text(html, comparison_page(comparison))
     write_text(md, comparison_markdown(comparison, figure=png.name))
@@ -77,7 +77,7 @@ def _group_table(c: Comparison, grouping: text.Grouping) -> Table:
 
 
 def _interval(group: Group, groups: list[Group]) -> dict[str, float]:
-    """Return the x positions (0 to 100) of zero, the gain and its interval of two standard errors, on a common scale."""
+    """Return x positions (0 to 100) of zero, the gain and its interval of two standard errors."""
     ends = [g.gain + sign * 2 * (g.gain_se or 0.0) for g in groups for sign in (-1, 1)]
     low, high = min(0.0, *ends), max(0.0, *ends)
     reach = 2 * (group.gain_se or 0.0)

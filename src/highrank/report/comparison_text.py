@@ -1,4 +1,4 @@
-"""The sentences, groupings and number formats that every form of a comparison shares (page, Markdown, figure, terminal)."""
+"""The sentences, groupings and number formats that every form of a comparison shares."""
 
 from typing import NamedTuple
 
@@ -73,7 +73,7 @@ def groupings(c: Comparison) -> list[Grouping]:
         Grouping("Count of the word in training", "The predicted word, rarest first.", c.by_frequency),
         Grouping(
             "Count of the pair in training",
-            "How often the word follows its previous word; for a pair that never occurs, only the longer context helps.",
+            "How often the word follows its previous word. For a pair that never occurs, only longer context helps.",
             c.by_pair,
         ),
         Grouping(
@@ -99,7 +99,7 @@ def component_notes(c: Comparison) -> list[str]:
 
 
 def shown_components(prediction: Prediction) -> tuple[list[Component], str]:
-    """Return the components with the largest weights and the one with the largest share, and a clause about the rest."""
+    """Return the components with the largest weights or share, and a clause about the rest."""
     shown, rest = prediction.components[:MAX_COMPONENTS], prediction.components[MAX_COMPONENTS:]
     main = max(prediction.components, key=lambda component: component.share or 0.0)
     if main.share and main in rest:
