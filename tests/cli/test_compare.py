@@ -5,30 +5,7 @@ import re
 
 import pytest
 
-<<<<<<< HEAD
-from helpers import fails, highrank, save_weights
-from highrank.cli.compare import _end
-from highrank.data.corpus import load_corpus
-from highrank.models import build_model
-from highrank.recipes import RECIPES
-from highrank.runs.folder import Run
-
-
-def make_run(folder: Path, head: str, corpus: str, seed: int, level: str = "word") -> None:
-    """A run of random weights: what is compared here is two models, not two good ones."""
-    recipe = RECIPES["ptb-mos"]
-    model = dataclasses.replace(recipe.model, head=head, embed_dim=6, hidden_sizes=(9, 6), n_components=3)
-    data = dataclasses.replace(recipe.data, corpus=corpus, level=level)
-    recipe = dataclasses.replace(recipe, model=model, data=data)
-    text = load_corpus(corpus, None, level)
-    run = Run(folder)
-    run.create(recipe, text, torch.device("cpu"), None)
-    torch.manual_seed(seed)
-    built = build_model(recipe.model, text.vocab_size)
-    save_weights(run, {name: 5 * p for name, p in built.named_parameters()})
-=======
 from helpers import fails, highrank, settings
->>>>>>> 64c64ad (Compare runs in three layers: core comparison, run folders, one page template)
 
 
 @pytest.fixture
@@ -97,17 +74,6 @@ def test_characters(pair):
 @pytest.mark.parametrize(
     "arguments",
     [
-<<<<<<< HEAD
-        (["mos", "nothing"], "nothing is not a run"),
-        (["mos", "toy"], "toy is not a run"),
-        (["mos", "./mos"], "are the same run"),
-        (["mos", "softmax", "--split", "tset"], 'no split "tset"'),
-        (["mos", "softmax", "--contains", "birdd"], 'did you mean "bird"?'),
-        (["mos", "softmax", "--contains", ""], "--contains is empty"),
-        (["mos", "softmax", "--contains", "runs runs runs"], "test has no step with"),
-        (["mos", "softmax", "--device", "gpu"], 'no device "gpu"'),
-        (["mos", "softmax", "--out", "toy/test.txt"], "is a file: choose a folder"),
-=======
         ["mos", "nothing"],
         ["mos", "toy"],
         ["mos", "./mos"],
@@ -117,48 +83,8 @@ def test_characters(pair):
         ["mos", "softmax", "--contains", "runs runs runs"],
         ["mos", "softmax", "--n", "0"],
         ["mos", "softmax", "--out", "toy/test.txt"],
->>>>>>> 64c64ad (Compare runs in three layers: core comparison, run folders, one page template)
     ],
     ids=" ".join,
 )
-<<<<<<< HEAD
-def test_mistakes_get_one_sentence(place, arguments, sentence):
-    assert sentence in fails("compare", *arguments, cwd=place)
-
-
-@pytest.mark.parametrize("option", ["--n", "--top", "--batch-size"])
-def test_numbers_below_one(place, option):
-    assert f"{option} must be a whole number of at least 1" in fails("compare", "mos", "softmax", option, 0, cwd=place)
-
-
-def test_other_corpora(place):
-    make_run(place / "pydoc", "softmax", "pydoc", 3)
-    assert "compare runs over the same text" in fails("compare", "mos", "pydoc", cwd=place)
-
-
-def test_other_vocabularies(place):
-    file = place / "softmax" / "vocabulary.json"
-    file.write_text(json.dumps(json.loads(file.read_text())[::-1]))
-    assert "have different vocabularies" in fails("compare", "mos", "softmax", cwd=place)
-
-
-def test_a_corpus_that_is_gone_or_changed(place):
-    (place / "toy" / "test.txt").write_text("the cat runs\n" * 40)
-    assert "has changed since mos was trained on it" in fails("compare", "mos", "softmax", cwd=place)
-    shutil.rmtree(place / "toy")
-    assert "mos was trained on is not at" in fails("compare", "mos", "softmax", cwd=place)
-
-
-def test_a_damaged_model(place):
-    Run(place / "softmax").model_file.write_bytes(b"not a model")
-    assert "softmax/model-1.safetensors is damaged" in fails("compare", "mos", "softmax", cwd=place)
-
-
-def test_a_long_context_begins_with_a_whole_word():
-    assert _end("cut <eos> " + "x" * 92 + " end", "word") == "… " + "x" * 92 + " end"  # not "os> xx..."
-    assert _end("x" * 120, "char") == "…" + "x" * 100
-    assert _end("short text", "word") == "short text"
-=======
 def test_mistakes_get_one_sentence(pair, arguments):
     fails("compare", *arguments, cwd=pair)
->>>>>>> 64c64ad (Compare runs in three layers: core comparison, run folders, one page template)
