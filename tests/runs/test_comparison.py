@@ -5,7 +5,6 @@ import json
 import shutil
 
 import pytest
-from highrank.runs.training import train
 
 import highrank
 from helpers import CPU, TOY, changed
@@ -13,6 +12,7 @@ from highrank.analysis.compare import compare
 from highrank.errors import UserError
 from highrank.runs.comparison import compare_runs
 from highrank.runs.folder import Run
+from highrank.runs.training import train
 
 
 @pytest.fixture
