@@ -36,14 +36,14 @@ def compare_runs(
     corpus = run_corpus(runs[0].folder, data_dir)
     check_request(corpus, split, contains)
     names = _names(*runs)
-    models = [load(run.folder, device).model for run in runs]
-    reading_a, reading_b = (
-        cached_reading(model, corpus.splits[split], batch_size, partial(on_stage, f"{name} reads {split}"))
-        for model, name in zip(models, names, strict=True)
-    )
+    model_a = load(runs[0].folder, device).model
+    model_b = load(runs[1].folder, device).model
+    ids = corpus.splits[split]
+    reading_a = cached_reading(model_a, ids, batch_size, partial(on_stage, f"{names[0]} reads {split}"))
+    reading_b = cached_reading(model_b, ids, batch_size, partial(on_stage, f"{names[1]} reads {split}"))
     return compare(
-        *models, corpus, split, names=names, n=n, top=top, contains=contains, readings=(reading_a, reading_b),
-        on_stage=on_stage,
+        model_a, model_b, corpus, split, names=names, n=n, top=top, contains=contains,
+        readings=(reading_a, reading_b), on_stage=on_stage,
     )  # fmt: skip
 
 
