@@ -21,6 +21,7 @@ check:
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/mypy
+	@.venv/bin/lint-imports --no-logo
 
 format:
 	@./setup.sh dev
