@@ -52,8 +52,8 @@ def measure(name: str, model: LanguageModel, ids: torch.Tensor, driver: str, dev
     model = model.to(device).double().eval()
     result = analyze(carrying_state(model), ids.to(device), on_stage=print_stage)
     return RankRow(
-        model=name, device=device.type, driver=driver if device.type == "cuda" else "gesdd", tokens=result.tokens,
-        vocabulary=result.vocabulary, rank=result.rank, total_s=round(sum(result.seconds.values()), 2),
+        model=name, device=device.type, driver=driver if device.type == "cuda" else "gesdd", tokens=len(ids),
+        vocabulary=result.columns, rank=result.rank, total_s=round(sum(result.seconds.values()), 2),
         peak_gib=round((result.peak_bytes or 0) / 2**30, 3),
         **{f"{stage}_s": round(seconds, 2) for stage, seconds in result.seconds.items()}, **columns,
     )  # fmt: skip

@@ -13,6 +13,10 @@ def make_parts(bias=True, dtype=torch.float64):
     return h.to(dtype), w.to(dtype), torch.randn(V).to(dtype) if bias else None
 
 
+def values(spectrum):
+    return torch.tensor(spectrum.values, dtype=torch.float64)
+
+
 @pytest.mark.parametrize("bias", [True, False])
 def test_factors_give_the_same_spectrum_rank_and_kld_as_the_rows(bias):
     h, w, b = make_parts(bias)
@@ -21,60 +25,55 @@ def test_factors_give_the_same_spectrum_rank_and_kld_as_the_rows(bias):
     other = analyze(lambda words: next(position), torch.zeros(T, dtype=torch.long), contexts=50, window=37)
     result = analyze_softmax(h, w, b, contexts=50)
     n = D + (2 if bias else 1)
-    assert result.rank_bound == result.analysis.rank == other.rank == n
-    torch.testing.assert_close(result.analysis.singular_values[:n], other.singular_values[:n], rtol=1e-9, atol=1e-9)
-    assert result.analysis.kld.mean == pytest.approx(other.kld.mean, rel=1e-9)
-    assert result.analysis.tolerance == pytest.approx(other.tolerance, rel=1e-9, abs=0)
-    torch.testing.assert_close(result.output_values, torch.linalg.svdvals(w))
+    assert result.rank_bound == result.rank == other.rank == n
+    torch.testing.assert_close(values(result.spectrum)[:n], values(other.spectrum)[:n], rtol=1e-9, atol=1e-9)
+    assert result.kld.mean == pytest.approx(other.kld.mean, rel=1e-9)
+    assert result.tolerance == pytest.approx(other.tolerance, rel=1e-9, abs=0)
+    torch.testing.assert_close(values(result.output_matrix.spectrum), torch.linalg.svdvals(w))
     centred = torch.linalg.svdvals(rows - rows.mean(0))[: D + 1]
-    torch.testing.assert_close(result.varying_values, centred, rtol=1e-9, atol=1e-9)
-
-
-def test_blocks_give_the_same_as_the_whole():
-    h, w, b = make_parts()
-    whole = analyze_softmax(h, w, b)
-    blocks = analyze_softmax(iter(h.split(90)), w, b, tokens=T)
-    torch.testing.assert_close(blocks.analysis.singular_values, whole.analysis.singular_values)
+    torch.testing.assert_close(values(result.varying.spectrum), centred, rtol=1e-9, atol=1e-9)
 
 
 def test_perplexity_needs_the_ids():
     h, w, b = make_parts()
     ids = torch.randint(V, (T,))
     nll = torch.nn.functional.cross_entropy(torch.nn.functional.linear(h, w, b)[:-1], ids[1:])
-    assert analyze_softmax(h, w, b, ids=ids).analysis.perplexity == pytest.approx(nll.exp().item(), rel=1e-9)
-    assert analyze_softmax(h, w, b).analysis.perplexity is None
+    assert analyze_softmax(h, w, b, ids=ids).perplexity == pytest.approx(nll.exp().item(), rel=1e-9)
+    assert analyze_softmax(h, w, b).perplexity is None
 
 
 def test_fewer_tokens_than_directions():
     h, w, b = make_parts()
     few = analyze_softmax(h[:4], w, b)
-    assert few.rank_bound == few.analysis.rank == 4
+    assert few.rank_bound == few.rank == 4
     expected = torch.linalg.svdvals(torch.log_softmax(h[:4] @ w.T + b, -1))
-    torch.testing.assert_close(few.analysis.singular_values, expected, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(values(few.spectrum), expected, rtol=1e-9, atol=1e-9)
 
 
 def test_lower_precision_is_cast_to_float64():
     h, w, b = make_parts(dtype=torch.bfloat16)
-    assert analyze_softmax(h, w, b).analysis.rank == D + 2
+    assert analyze_softmax(h, w, b).rank == D + 2
 
 
 def test_directions_hold_the_share_of_the_variance():
     h, w, _ = make_parts(bias=False)
-    result = analyze_softmax(h, w)
-    energy = result.varying_values.square()
-    k = result.directions(0.9)
-    assert energy[:k].sum() >= 0.9 * energy.sum() > energy[: k - 1].sum()
-    assert result.directions(1.0) <= D + 1
+    varying = analyze_softmax(h, w).varying
+    energy = values(varying.spectrum).square()
+    for share, k in ((0.9, varying.directions_90), (0.99, varying.directions_99)):
+        assert energy[:k].sum() >= share * energy.sum() > energy[: k - 1].sum()
+
+
+def test_the_output_matrix_has_its_own_rank():
+    h, w, _ = make_parts(bias=False)
+    w[:, 0] = w[:, 1]
+    assert analyze_softmax(h, w).output_matrix.rank == D - 1
 
 
 def test_wrong_hidden_states_raise():
     h, w, b = make_parts()
-    with pytest.raises(ValueError):
-        analyze_softmax(h[:0], w, b)
-    with pytest.raises(ValueError):
-        analyze_softmax(h[:, :5], w, b)
-    with pytest.raises(ValueError):
-        analyze_softmax([h], w, b, tokens=T + 1)
+    for wrong in (h[:0], h[:, :5], h[0]):
+        with pytest.raises(ValueError):
+            analyze_softmax(wrong, w, b)
 
 
 def test_fewer_words_than_directions():
@@ -84,8 +83,8 @@ def test_fewer_words_than_directions():
     b = b[:5]
     result = analyze_softmax(h, w, b)
     rows = torch.log_softmax(h @ w.T + b, -1)
-    assert result.rank_bound == result.analysis.rank == 5
-    torch.testing.assert_close(result.analysis.singular_values, torch.linalg.svdvals(rows), rtol=1e-9, atol=1e-9)
-    torch.testing.assert_close(result.output_values, torch.linalg.svdvals(w))
+    assert result.rank_bound == result.rank == 5
+    torch.testing.assert_close(values(result.spectrum), torch.linalg.svdvals(rows), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(values(result.output_matrix.spectrum), torch.linalg.svdvals(w))
     centred = torch.linalg.svdvals(rows - rows.mean(0))
-    torch.testing.assert_close(result.varying_values[:5], centred, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(values(result.varying.spectrum)[:5], centred, rtol=1e-9, atol=1e-9)

@@ -52,11 +52,6 @@ def test_options_reach_the_analysis(place):
     assert record["models"][0]["kld"]["contexts"] == 50
 
 
-def test_tokens_may_be_all(place):
-    shorter = analyze_json("mos", "--tokens", 20, cwd=place)
-    assert analyze_json("mos", "--tokens", "all", cwd=place)["tokens"] > shorter["tokens"] == 20
-
-
 def test_a_projected_rank_is_shown_as_a_lower_bound(place):
     assert ">= 10" in highrank("analyze", "mos", "--projection", 10, cwd=place).stdout
 

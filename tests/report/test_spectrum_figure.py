@@ -5,25 +5,16 @@ import torch
 from matplotlib import pyplot as plt
 
 from highrank.analysis import Analysis, analyze_softmax
-from highrank.analysis.record import AnalysisRecord, Spectrum, summarize, summarize_softmax
+from highrank.analysis.record import AnalysisRecord, Spectrum, full_spectrum
 from highrank.report.figures.spectrum import BY_HEAD, FLOOR, draw_by_index, draw_spectra
 
 
 def make_model(head="mos", values=(8.0, 4.0, 2.0, 0.0), tolerance=8e-14, projected=None):
-    result = Analysis(
-        tokens=4,
-        vocabulary=4,
-        rank=3,
-        effective_rank=2.0,
-        tolerance=tolerance,
-        projected=projected,
-        singular_values=torch.tensor(values),
-        kld=None,
-        perplexity=3.0,
-        seconds={},
-        peak_bytes=None,
-    )
-    return summarize(result, name=f"a {head}", head=head, n_components=1, embed_dim=2)
+    return Analysis(
+        name=f"a {head}", head=head, embed_dim=2, rank_bound=4, rank=3, effective_rank=2.0, columns=4,
+        projected=projected, tolerance=tolerance, spectrum=full_spectrum(torch.tensor(values)), kld=None,
+        perplexity=3.0, seconds={}, peak_bytes=None,
+    )  # fmt: skip
 
 
 def make_record(*models, tokens=4):
@@ -81,7 +72,7 @@ def test_many_models_of_one_head_differ_in_style_and_have_their_legend_outside(d
 def test_a_softmax_of_transformers_shows_its_output_matrix(draw):
     torch.manual_seed(0)
     result = analyze_softmax(torch.randn(30, 3, dtype=torch.float64), torch.randn(20, 3, dtype=torch.float64))
-    record = dataclasses.replace(make_record(summarize_softmax(result, "a")), split=None)
+    record = dataclasses.replace(make_record(result), split=None)
     (axis,) = draw(record).axes
     assert [line.get_ydata()[0] for line in axis.lines] == [1, 1, 1]
 

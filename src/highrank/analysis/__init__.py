@@ -1,7 +1,6 @@
 """Rank, spectrum and pairwise KLD of log-probability matrices, for this project's models and anyone's."""
 
-from highrank.analysis.matrix import Analysis as Analysis
 from highrank.analysis.matrix import analyze as analyze
 from highrank.analysis.matrix import carrying_state as carrying_state
-from highrank.analysis.softmax import SoftmaxAnalysis as SoftmaxAnalysis
+from highrank.analysis.record import Analysis as Analysis
 from highrank.analysis.softmax import analyze_softmax as analyze_softmax

@@ -2,7 +2,7 @@
 
     from highrank.analysis import analyze
     result = analyze(log_prob, ids)          # log_prob: (t,) ids -> (t, V) log-probabilities of each next word, float64
-    result.rank, result.effective_rank, result.singular_values, result.kld, result.perplexity
+    result.rank, result.effective_rank, result.spectrum.values, result.kld, result.perplexity
 
 The matrix A is (T, V): one row of log-probabilities after each of the T tokens of `ids`. It is never stored whole.
 """
@@ -10,7 +10,6 @@ The matrix A is (T, V): one row of log-probabilities after each of the T tokens 
 import itertools
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TypedDict, Unpack
 
 import torch
@@ -27,6 +26,7 @@ from highrank.analysis.rank import (
     singular_values,
     stack_rows,
 )
+from highrank.analysis.record import Analysis, full_spectrum
 from highrank.errors import UserError
 from highrank.models.language_model import LanguageModel
 from highrank.progress import OnStage, no_stages
@@ -34,26 +34,8 @@ from highrank.progress import OnStage, no_stages
 WINDOW = 200  # tokens per call of the model; affects memory only
 CONTEXTS = 5000  # sampled for the pairwise KLD
 CONTEXT_BYTES = 2**31  # upper limit of their memory, for large vocabularies
-KLD_STAGE = "pairwise KL divergence"
 
 LogProb = Callable[[Tensor], Tensor]  # (t,) ids -> (t, V) log-probabilities of each next word
-
-
-@dataclass(frozen=True)
-class Analysis:
-    """The result of `analyze`."""
-
-    tokens: int  # T, rows of A
-    vocabulary: int  # V, columns of A
-    rank: int  # numerical; a lower bound if projected
-    effective_rank: float | None  # None if projected: it needs every singular value
-    tolerance: float  # singular values above it count towards the rank
-    projected: int | None  # columns of the random projection, None for the exact computation
-    singular_values: Tensor  # largest first: all min(T, V), or the resolved ones if projected
-    kld: Kld | None  # None for fewer than 3 contexts
-    perplexity: float | None  # of ids[1:]; None if the ids are unknown or fewer than 2
-    seconds: dict[str, float]  # per stage
-    peak_bytes: int | None  # of the GPU, or of this process
 
 
 def carrying_state(model: LanguageModel) -> LogProb:
@@ -76,7 +58,6 @@ class Options(TypedDict, total=False):
     seed: int  # of the sampled contexts and the projection
 
 
-@torch.no_grad()
 def analyze(
     log_prob: LogProb,
     ids: Tensor,  # (T,)
@@ -109,15 +90,12 @@ def analyze_rows(
         raise ValueError("ids are empty: there is nothing to analyse")
     first = next(blocks)
     _check_log_probabilities(first)
-    device = first.device
     vocabulary = first.shape[1]
     contexts = context_count(tokens, vocabulary, contexts)
-    check_memory(tokens, vocabulary, projection, contexts, len(first), device)
+    check_memory(tokens, vocabulary, projection, contexts, len(first), first.device)
 
-    timer = StageTimer(device)
-    memory.reset_peak(device)
-    observer = RowObserver(tokens, ids, vocabulary, contexts, seed, device)
-    projector = Projection(vocabulary, projection, seed, device) if projection else None
+    observer = RowObserver(tokens, ids, vocabulary, contexts, seed, first.device)
+    projector = Projection(vocabulary, projection, seed, first.device) if projection else None
     reducer = RowReducer()
     for rows in itertools.chain([first], blocks):
         observer.add(rows)
@@ -126,45 +104,48 @@ def analyze_rows(
     if reducer.rows != tokens:
         raise ValueError(f"expected one row of log-probabilities per token, {tokens} in total, got {reducer.rows}")
     factor = reducer.factor()
-    timer.end("rows")
+    observer.end_stage("rows")
 
     on_stage(f"singular values of a {factor.shape[0]:,} x {factor.shape[1]:,} matrix", 0, None)
     values = singular_values(factor).cpu()
     del factor, reducer
-    timer.end("svd")
+    observer.end_stage("svd")
 
-    on_stage(KLD_STAGE, 0, None)
+    on_stage("pairwise KL divergence", 0, None)
     kld = observer.kld()
-    timer.end("kld")
     tolerance = projector.tolerance(tokens) if projector else press_tolerance(values[0].item(), tokens, vocabulary)
     rank = int((values > tolerance).sum())
     return Analysis(
-        tokens=tokens,
-        vocabulary=vocabulary,
+        rank_bound=min(tokens, vocabulary),
         rank=rank,
         effective_rank=None if projector else effective_rank(values),
-        tolerance=tolerance,
+        columns=projection or vocabulary,
         projected=projection,
-        singular_values=top_of_spectrum(values)[:rank] if projector else values,
+        tolerance=tolerance,
+        spectrum=full_spectrum(top_of_spectrum(values)[:rank] if projector else values),
         kld=kld,
         perplexity=observer.perplexity(),
-        seconds=timer.seconds,
-        peak_bytes=memory.peak_bytes(device),
+        seconds=observer.seconds,
+        peak_bytes=memory.peak_bytes(observer.device),
     )
 
 
 class RowObserver:
-    """Collect what the analysis needs from the rows besides the spectrum: the loss, and the sampled contexts."""
+    """Collect what the analysis needs besides the spectrum: the loss, the sampled contexts, and the time per stage."""
 
     def __init__(
         self, tokens: int, ids: Tensor | None, vocabulary: int, contexts: int, seed: int, device: torch.device
     ) -> None:
         self.tokens = tokens
+        self.device = device
         self.ids = None if ids is None else ids.to(device)
         self.positions = sample_contexts(tokens, contexts, seed).to(device)
         self.sampled = torch.empty(len(self.positions), vocabulary, dtype=torch.float64, device=device)
         self.nll = torch.zeros((), dtype=torch.float64, device=device)
+        self.seconds: dict[str, float] = {}
         self._seen = 0
+        self._began = time.perf_counter()
+        memory.reset_peak(device)
 
     def add(self, rows: Tensor) -> None:  # (t, V)
         start = self._seen
@@ -180,18 +161,12 @@ class RowObserver:
         return None if self.ids is None or self.tokens < 2 else (self.nll / (self.tokens - 1)).exp().item()
 
     def kld(self) -> Kld | None:
-        return pairwise_kld(self.sampled, self.tokens) if len(self.sampled) >= 3 else None
+        kld = pairwise_kld(self.sampled, self.tokens) if len(self.sampled) >= 3 else None
+        self.end_stage("kld")
+        return kld
 
-
-class StageTimer:
-    """Measure the seconds between consecutive calls of `end`."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.seconds: dict[str, float] = {}
-        self._began = time.perf_counter()
-
-    def end(self, stage: str) -> None:
+    def end_stage(self, stage: str) -> None:
+        """Store the seconds since the previous stage ended."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)  # otherwise the next stage is charged for this one
         now = time.perf_counter()
@@ -218,22 +193,17 @@ def needed_bytes(tokens: int, vocabulary: int, projection: int | None, contexts:
 def check_memory(
     tokens: int, vocabulary: int, projection: int | None, contexts: int, window: int, device: torch.device
 ) -> None:
-    """Raise a UserError, with a way out, if the analysis will not fit into memory."""
+    """Raise a UserError if the analysis will not fit into memory."""
     task = f"the analysis of {tokens:,} x {vocabulary:,} log-probabilities"
-    free = memory.free_bytes(device)
-    sizes = [size for size in (500, 1000, 2000, 4000) if size < (projection or vocabulary)]
-    fitting = [s for s in sizes if free is None or needed_bytes(tokens, vocabulary, s, contexts, window) < free]
-    fix = f"use a projection onto {fitting[-1]} columns, or fewer tokens" if fitting else "use fewer tokens or contexts"
+    fix = "use a random projection onto fewer columns, fewer tokens or fewer contexts"
     if projection is None and min(tokens, vocabulary) * vocabulary > MAX_ELEMENTS:
         raise UserError(f"{task} needs a matrix of more than 2^31 elements, which LAPACK cannot factor: {fix}.")
     memory.require_bytes(needed_bytes(tokens, vocabulary, projection, contexts, window), device, task, fix)
 
 
 def _check_log_probabilities(rows: Tensor) -> None:
-    if rows.dim() != 2:
-        raise ValueError(f"log-probabilities must be (t, V), got {tuple(rows.shape)}")
-    if rows.dtype != torch.float64:
-        raise TypeError(f"the analysis needs float64 from a float64 forward pass, got {rows.dtype}")
+    if rows.dim() != 2 or rows.dtype != torch.float64:
+        raise TypeError(f"log_prob must return (t, V) from a float64 pass, got {rows.dtype} {tuple(rows.shape)}")
     total = rows[0].exp().sum().item()
     if not abs(total - 1) < 1e-6:
         raise ValueError(f"log_prob must return log-probabilities: the first row's probabilities sum to {total:.6g}")

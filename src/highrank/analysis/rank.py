@@ -44,17 +44,9 @@ class RowReducer:
         """Return a matrix of at most V rows with A's singular values."""
         if not self._pending:
             raise ValueError("no rows were added")
-        if len(self._pending) > 1 or self._pending_rows > self.shape[1]:
+        if len(self._pending) > 1 or self._pending_rows > self._pending[0].shape[1]:
             self._reduce()
         return self._pending[0]
-
-    def singular_values(self) -> Tensor:
-        """Return the min(T, V) singular values, largest first."""
-        return singular_values(self.factor())
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.rows, self._pending[0].shape[1] if self._pending else 0
 
     def _reduce(self) -> None:
         stacked = torch.cat(self._pending)

@@ -12,8 +12,7 @@ from highrank.errors import UserError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from highrank.analysis.kld import Kld
-    from highrank.analysis.record import AnalysisRecord, ModelAnalysis
+    from highrank.analysis.record import Analysis, AnalysisRecord
 
 CPU_TOKENS = 20_000
 
@@ -24,11 +23,12 @@ def analyze(
     ] = None,
     split: Annotated[Literal["valid", "test"], typer.Option(help="Split of the runs' corpus.")] = "test",
     tokens: Annotated[
-        str | None,
+        int | None,
         typer.Option(
+            min=2,
             metavar="N",
-            help=f"Read at most this many tokens from the start of the text, or all. Default: all on a GPU, "
-            f"{CPU_TOKENS:,} on a CPU (all of Penn Treebank takes tens of minutes there). The rank cannot exceed N.",
+            help=f"Read at most this many tokens from the start of the text. Default: {CPU_TOKENS:,} on a CPU (all of "
+            "Penn Treebank takes tens of minutes there), all on a GPU. The rank cannot exceed N.",
         ),
     ] = None,
     projection: Annotated[
@@ -78,17 +78,18 @@ def analyze(
     if bool(runs) == bool(hf) or bool(hf) != bool(text):
         raise UserError("give either run folders, or a model with --hf and the text it reads with --text.")
     where = find_device(device)
-    count = _parse_tokens(tokens, where.type == "cpu")
+    if tokens is None and where.type == "cpu":
+        tokens = CPU_TOKENS
     options = Options(projection=projection, contexts=contexts, seed=seed)
     output_folder(output)
     with progress() as on_stage:
         if hf and text:
             record = analyze_hf_model(
-                hf, text, precision=precision, tokens=count, device=where, on_stage=on_stage, **options
+                hf, text, precision=precision, tokens=tokens, device=where, on_stage=on_stage, **options
             )
         else:
             record = analyze_runs(
-                runs or [], split, tokens=count, data_dir=data_dir, device=where, on_stage=on_stage, **options
+                runs or [], split, tokens=tokens, data_dir=data_dir, device=where, on_stage=on_stage, **options
             )
     write_analysis(output / "analysis.json", record)
     figures = save_figure(draw_spectra(record), [output / "spectrum.png", output / "spectrum.svg"], dpi=150)
@@ -98,16 +99,6 @@ def analyze(
         out.print(_table(record))
         out.print("\n".join(_notes(record)), markup=False)
     print_written(output / "analysis.json", *figures, as_json=as_json)
-
-
-def _parse_tokens(text: str | None, on_cpu: bool) -> int | None:
-    if text is None:
-        return CPU_TOKENS if on_cpu else None
-    if text == "all":
-        return None
-    if not text.isdecimal() or int(text) < 2:
-        raise UserError(f'--tokens must be a number of at least 2, or all, got "{text}".')
-    return int(text)
 
 
 def _table(record: "AnalysisRecord") -> "Table":
@@ -127,63 +118,41 @@ def _table(record: "AnalysisRecord") -> "Table":
             f"{'>= ' if model.projected else ''}{model.rank:,}",
             f"{model.rank_bound:,}",
             "-" if model.effective_rank is None else f"{model.effective_rank:,.1f}",
-            _format_kld(model.kld),
+            "-" if model.kld is None else f"{model.kld.mean:.3f} ± {model.kld.standard_error:.3f}",
         )
     return table
-
-
-def _format_kld(kld: "Kld | None") -> str:
-    """Format the KLD with its standard error, which is 0 if all contexts of the text were used."""
-    if kld is None:
-        return "-"
-    return f"{kld.mean:.3f}" + (f" ± {kld.standard_error:.3f}" if kld.standard_error else "")
 
 
 def _notes(record: "AnalysisRecord") -> list[str]:
     """Explain the columns, and the limits of the numbers."""
     first = record.models[0]
-    full = min(record.tokens, record.vocabulary)
     notes = [] if record.split else [_describe_model(record, first), ""]
-    notes += [
-        f"Rank: singular values above round-off (Press et al.). It is at most {full:,} for a matrix of this shape, and "
-        "at most D + 2 for a Softmax or MoC.",
-        "Effective: the number of equal singular values with the same entropy. ppl: perplexity of these tokens.",
-    ]
+    notes.append(
+        "rank: singular values above round-off, at most D + 2 for a Softmax or MoC. effective: the number of equal "
+        "singular values with the same entropy. ppl: perplexity of these tokens. KLD: mean KL divergence between the "
+        "predictions in two contexts, in nats. docs/analysis.md explains them."
+    )
     if record.tokens < record.vocabulary and any(model.rank_bound == record.tokens for model in record.models):
         notes.append(f"The {record.tokens:,} tokens limit the rank: read more to see its full value.")
     if first.projected:
-        notes.append(
-            f"Random projection onto {first.projected:,} columns: ranks are lower bounds, and only the top of the "
-            "spectrum is known (docs/analysis.md)."
-        )
-    if first.kld:
-        error = ", with its standard error" if first.kld.standard_error else ""
-        pairs = f"all pairs of {first.kld.contexts:,} contexts, in nats{error}"
-        notes.append(f"KLD: mean of KL(P(.|c) || P(.|c')) over {pairs}.")
+        notes.append(f"Random projection onto {first.projected:,} columns: ranks are lower bounds.")
     return notes
 
 
-def _describe_model(record: "AnalysisRecord", model: "ModelAnalysis") -> str:
+def _describe_model(record: "AnalysisRecord", model: "Analysis") -> str:
     """Summarise the analysis of a model of transformers in plain English."""
-    words = record.vocabulary
-    full = min(record.tokens, words)
-    if not (model.varying and model.output_matrix):
-        return (
-            f"{model.name} does not end in a plain softmax of a matrix product (its logits are capped, scaled or "
-            f"mixed), so the bound D + 2 need not hold. On these {record.tokens:,} tokens its log-probabilities have "
-            f"rank {'at least ' if model.projected else ''}{model.rank:,}; a matrix of this shape has at most {full:,}."
-        )
-    limit = f"at most {model.rank_bound:,} on any text, although the vocabulary would allow {words:,}"
-    if model.rank_bound == full:
-        limit = f"at most {full:,} here: {record.tokens:,} tokens and {words:,} words do not allow more"
     output = model.output_matrix
     varying = model.varying
-    share = varying.directions_99 / model.embed_dim
+    if output is None or varying is None:
+        return (
+            f"{model.name} does not end in a plain softmax of a matrix product (its logits are capped, scaled or "
+            "mixed), so the bound D + 2 need not hold."
+        )
     return (
-        f"{model.name} ends in a softmax over a {words:,} x {model.embed_dim:,} matrix, so the rank of its "
-        f"log-probabilities is {limit}. On these tokens it is {model.rank:,}. The matrix has rank {output.rank:,} and "
-        f"effective rank {output.effective_rank:,.1f}. Of the variance of the log-probabilities from context to "
-        f"context (effective rank {varying.effective_rank:,.1f}), {varying.directions_90:,} directions hold 90 % and "
-        f"{varying.directions_99:,} hold 99 % ({share:.0%} of D). This describes the model's predictions on this "
-        "text, not whether a higher rank would improve them."
+        f"{model.name} ends in a softmax over a {record.vocabulary:,} x {model.embed_dim:,} matrix, so the rank of its "
+        f"log-probabilities on these tokens is at most {model.rank_bound:,}; it is {model.rank:,}. The matrix has rank "
+        f"{output.rank:,} and effective rank {output.effective_rank:,.1f}. Of the variance of the log-probabilities "
+        f"from context to context (effective rank {varying.effective_rank:,.1f}), {varying.directions_90:,} directions "
+        f"hold 90 % and {varying.directions_99:,} hold 99 % ({varying.directions_99 / model.embed_dim:.0%} of D). This "
+        "describes the model's predictions on this text, not whether a higher rank would improve them."
     )

@@ -198,7 +198,7 @@ def _train(name: str, corpus: "Corpus", folder: Path, seed: int) -> TrainedModel
         outcome = train(recipe, corpus, run, device, max_epochs=EPOCHS, callbacks=callbacks)
     summary = summarize(run, corpus, device, outcome)
     ids = torch.cat([corpus.splits["valid"], corpus.splits["test"]])
-    spectrum = analyze(carrying_state(load(folder).model.double()), ids, contexts=0, window=500)
+    result = analyze(carrying_state(load(folder).model.double()), ids, contexts=0, window=500)
     return TrainedModel(
         name=name,
         folder=str(folder),
@@ -206,11 +206,11 @@ def _train(name: str, corpus: "Corpus", folder: Path, seed: int) -> TrainedModel
         embed_dim=recipe.model.embed_dim,
         valid_ppl=summary.valid_ppl,
         test_ppl=summary.test_ppl,
-        rank=spectrum.rank,
+        rank=result.rank,
         rank_bound=None if recipe.model.head == "mos" else recipe.model.embed_dim + 2,
-        matrix=(spectrum.tokens, spectrum.vocabulary),
+        matrix=(len(ids), corpus.vocab_size),
         curve=[(metrics.epoch, metrics.valid_ppl) for metrics in run.epochs()],
-        singular_values=spectrum.singular_values.tolist(),
+        singular_values=result.spectrum.values,
         seconds=summary.seconds,
     )
 

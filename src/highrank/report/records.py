@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from highrank.analysis.record import AnalysisRecord, ModelAnalysis
+from highrank.analysis.record import Analysis, AnalysisRecord
 from highrank.recipes import RECIPES
 from highrank.runs.analysis import read_analysis
 from highrank.runs.record import Piece, RunRecord, read_record
@@ -84,7 +84,7 @@ class RecordedAnalysis:
 
     file: str
     record: AnalysisRecord
-    model: ModelAnalysis
+    model: Analysis
 
     @property
     def path(self) -> str:

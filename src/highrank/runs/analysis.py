@@ -15,10 +15,10 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from highrank.analysis import analyze, carrying_state
-from highrank.analysis.hf import analyze_hf, encode, load_hf
+from highrank.analysis import Analysis, analyze, carrying_state
+from highrank.analysis.hf import analyze_hf, load_hf
 from highrank.analysis.matrix import Options
-from highrank.analysis.record import AnalysisRecord, ModelAnalysis, summarize
+from highrank.analysis.record import AnalysisRecord, thin_spectrum
 from highrank.errors import UserError
 from highrank.files import read_json, write_json
 from highrank.progress import OnStage, no_stages
@@ -48,7 +48,6 @@ def analyze_runs(
         if other.fingerprint != corpus.fingerprint:
             raise UserError(f"{paths[0]} and {path} were trained on different texts: analyse them one at a time.")
     ids = _first_tokens(corpus.splits[split], tokens, split).to(device)
-    models = [_analyze_run(path, ids, on_stage, **options) for path in paths]
     return AnalysisRecord(
         corpus=Path(corpus.name).name,
         corpus_fingerprint=corpus.fingerprint,
@@ -56,7 +55,7 @@ def analyze_runs(
         tokens=len(ids),
         vocabulary=corpus.vocab_size,
         seed=options.get("seed", 0),
-        models=models,
+        models=[_analyze_run(path, ids, on_stage, **options) for path in paths],
         provenance=provenance(device),
     )
 
@@ -74,21 +73,19 @@ def analyze_hf_model(
     """Analyse a causal language model of transformers on a UTF-8 text file."""
     try:
         content = text.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise UserError(f"there is no text at {text}.") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{text} is not UTF-8 text: convert it first.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{text} cannot be read as UTF-8 text: {error}.") from None
     on_stage(f"loading {name}", 0, None)
     model = load_hf(name, device, precision)
-    ids = _first_tokens(encode(model, content), tokens, str(text))
-    analysis = analyze_hf(model, ids, on_stage=on_stage, **options)
+    ids = _first_tokens(model.encode(content), tokens, str(text))
+    result = analyze_hf(model, ids, on_stage=on_stage, **options)
     return AnalysisRecord(
         corpus=text.name,
         split=None,
         tokens=len(ids),
         vocabulary=len(model.weight),
         seed=options.get("seed", 0),
-        models=[analysis],
+        models=[replace(result, spectrum=thin_spectrum(result.spectrum))],
         provenance=provenance(device),
     )
 
@@ -105,32 +102,34 @@ def write_analysis(path: Path, record: AnalysisRecord) -> None:
     write_json(path, to_json(record))
 
 
-def _analyze_run(folder: Path, ids: Tensor, on_stage: OnStage, **options: Unpack[Options]) -> ModelAnalysis:
+def _analyze_run(folder: Path, ids: Tensor, on_stage: OnStage, **options: Unpack[Options]) -> Analysis:
     def on_run_stage(stage: str, done: int, total: int | None) -> None:
         on_stage(f"{folder}: {stage}", done, total)
 
     loaded = load(folder, ids.device)
-    recipe = loaded.recipe
+    spec = loaded.recipe.model
     result = analyze(carrying_state(loaded.model.double()), ids, on_stage=on_run_stage, **options)
-    summary = summarize(
-        result,
-        name=folder.resolve().name,
-        head=recipe.model.head,
-        n_components=recipe.model.n_components,
-        embed_dim=recipe.model.embed_dim,
-    )
+    bound = result.rank_bound
+    if spec.head != "mos":  # D from the context vectors, one from the bias, one from the normaliser
+        bound = min(bound, spec.embed_dim + 2)
     run = Run(folder)
     scores = read_summary(run)
     epochs = None if scores is None else scores.epochs
     if epochs is None and run.has_checkpoint():  # an imported or interrupted run has no summary
         epochs = checkpoints.read(folder).state.epoch
     return replace(
-        summary,
+        result,
+        name=folder.resolve().name,
         run=str(folder),
-        recipe=recipe.name,
+        recipe=loaded.recipe.name,
+        head=spec.head,
+        n_components=spec.n_components,
+        embed_dim=spec.embed_dim,
         epochs=epochs,
         valid_ppl=None if scores is None else scores.valid_ppl,
         test_ppl=None if scores is None else scores.test_ppl,
+        rank_bound=bound,
+        spectrum=thin_spectrum(result.spectrum),
     )
 
 

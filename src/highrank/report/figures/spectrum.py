@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from highrank.analysis.record import AnalysisRecord, ModelAnalysis, Spectrum
+from highrank.analysis.record import Analysis, AnalysisRecord, Spectrum
 from highrank.plotting import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, pyplot
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def draw_spectra(record: AnalysisRecord) -> "Figure":
     return draw_shares(record.models, min(record.tokens, record.vocabulary), title)
 
 
-def draw_shares(models: list[ModelAnalysis], total: int, title: str) -> "Figure":
+def draw_shares(models: list[Analysis], total: int, title: str) -> "Figure":
     """Draw, for each model, the share of its `total` normalised singular values below a threshold."""
     many = len(models) > 4  # a legend inside would cover the curves
     figure, axis = pyplot().subplots(figsize=(10 if many else 7.5, 4.8), layout="constrained")
@@ -81,7 +81,7 @@ def normalise(spectrum: Spectrum) -> list[float]:
     return [max(value / spectrum.values[0], FLOOR) for value in spectrum.values]
 
 
-def _styles(models: list[ModelAnalysis]) -> list[tuple[str, str]]:
+def _styles(models: list[Analysis]) -> list[tuple[str, str]]:
     """Return colours and dashes: those of the head if each head occurs once, and by position otherwise."""
     heads = [model.head for model in models]
     if len(set(heads)) == len(heads) and set(heads) <= BY_HEAD.keys():
