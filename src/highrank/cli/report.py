@@ -30,7 +30,8 @@ def report(
     """
     from highrank.files import output_folder
     from highrank.report.build import build_report
-    from highrank.report.write import section_to_markdown, update_document, write_report
+    from highrank.report.table import to_markdown
+    from highrank.report.write import update_document, write_report
 
     documents = readme or []
     if not results.is_dir():
@@ -49,7 +50,7 @@ def report(
     if output:
         print_written(*write_report(built, output), as_json=as_json)
     if as_json:
-        print_json([entry for table in built.tables for entry in table.entries()])
+        print_json(built.entries)
     elif not (documents or output):
-        for name, section in built.sections(str(results)).items():
-            print(f"## {name}\n\n{section_to_markdown(section)}\n")
+        for name, table in built.tables.items():
+            print(f"## {name}\n\n{to_markdown(table, results.as_posix())}\n")

@@ -99,15 +99,11 @@ def component_notes(c: Comparison) -> list[str]:
 
 
 def shown_components(prediction: Prediction) -> tuple[list[Component], str]:
-    """Return the components with the largest weights or share, and a clause about the rest."""
-    shown, rest = prediction.components[:MAX_COMPONENTS], prediction.components[MAX_COMPONENTS:]
-    main = max(prediction.components, key=lambda component: component.share or 0.0)
-    if main.share and main in rest:
-        shown, rest = [*shown, main], [component for component in rest if component is not main]
-    if not rest:
-        return shown, ""
-    verb = "has" if len(rest) == 1 else "have"
-    return shown, f"{len(rest)} more {verb} {format_probability(sum(x.weight for x in rest))} of the weight"
+    """Return the components with the largest weight or share, and a clause about the rest."""
+    ordered = sorted(prediction.components, key=lambda x: max(x.weight, x.share or 0.0), reverse=True)
+    rest = ordered[MAX_COMPONENTS:]
+    weight = format_probability(sum(component.weight for component in rest))
+    return ordered[:MAX_COMPONENTS], f"Weight of the other {len(rest)}: {weight}" if rest else ""
 
 
 def format_probability(p: float) -> str:

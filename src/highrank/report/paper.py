@@ -1,24 +1,10 @@
 """Numbers that the paper prints: the only ones in the report that are typed by hand.
 
-Perplexities of tables 1, 2 and 5 that belong to one recipe are in `Recipe.paper`, the others are here. Tables are
-numbered in the order of their captions in the paper's source; tables 8 to 10 are the hyper-parameters in the appendix.
+Perplexities of tables 1, 2 and 5 that belong to one recipe are in `Recipe.paper`, the others are here. Tables
+are numbered in the order of their captions in the paper's source.
 """
 
 from typing import NamedTuple
-
-TABLES = {
-    1: "Penn Treebank, single models",
-    2: "WikiText-2, single models",
-    3: "1B word corpus",
-    4: "dialog on Switchboard",
-    5: "ablation",
-    6: "rank of the log-probability matrix",
-    7: "rank and perplexity over the number of softmaxes",
-    11: "expected pairwise divergence",
-    12: "characters of text8",
-    13: "training time over the softmax's",
-    14: "predictions side by side, which 'highrank compare' shows",
-}
 
 
 class Pair(NamedTuple):

@@ -1,17 +1,57 @@
-"""The perplexity tables: the paper's tables 1, 2 and 5, and the results of ten minutes on one GPU."""
+"""The perplexity tables: the paper's tables 1, 2 and 5, ten minutes on one GPU, and the best run of each recipe.
 
+Among the runs of a recipe, the one with the best validation perplexity represents it; test perplexity chooses nothing.
+"""
+
+from collections.abc import Iterable
 from dataclasses import replace
 
 from highrank.recipes import RECIPES, Recipe
 from highrank.report import paper
 from highrank.report.records import RecordedRun
-from highrank.report.results import PERPLEXITY, Result, ResultTable, Row
-from highrank.report.scores import STATES, Score, best_score, final_score, runs_of, score
-from highrank.report.table import Code
+from highrank.report.results import NOT_RUN, PERPLEXITY, Result, ResultTable
+from highrank.report.table import Cell, Column, Table
+from highrank.runs.record import Adaptation, RunRecord
+from highrank.training.state import StageResult
 
 CORPORA = {"ptb": "Penn Treebank", "wt2": "WikiText-2"}
 HEADS = {"softmax": "AWD-LSTM", "moc": "AWD-LSTM-MoC", "mos": "AWD-LSTM-MoS"}
+STATES = {
+    "trained": "without finetuning",
+    "finetuned": "finetuned",
+    "cache": "+ cache",
+    "dynamic": "+ dynamic evaluation",
+}
+DYNAMIC = replace(PERPLEXITY, name=STATES["dynamic"], in_paper=False)
 TEN_MINUTES = (500.0, 630.0)  # seconds of training
+
+
+def perplexity(run: RecordedRun, state: str) -> Result:
+    """Return the perplexities of a run in one of STATES; without numbers if it has none."""
+    record = run.record
+    reached: StageResult | RunRecord = record.stages[0] if state == "trained" else record
+    scores: StageResult | RunRecord | Adaptation | None = reached
+    remark = ""
+    if state == "finetuned" and not run.is_finetuned:
+        scores = None
+    if state in ("cache", "dynamic"):
+        both = (record.cache, record.cache_tuned) if state == "cache" else (record.dynamic, record.dynamic_tuned)
+        scores = adaptation = min(filter(None, both), key=lambda one: one.valid_ppl, default=None)
+        remark = "settings tuned on valid" if adaptation and adaptation.tuning else ""
+    if scores is None:
+        return Result()
+    origin = run.origin(reached.epochs, reached.seconds, remark)
+    return Result(ours=(scores.valid_ppl, scores.test_ppl), origin=origin)
+
+
+def final_perplexity(run: RecordedRun) -> Result:
+    """Return the perplexities of a run's best weights, finetuned or not."""
+    return perplexity(run, "finetuned" if run.is_finetuned else "trained")
+
+
+def runs_of(recipe: Recipe, runs: Iterable[RecordedRun]) -> list[RecordedRun]:
+    """Return the runs of a recipe's own model on its own text."""
+    return [run for run in runs if run.record.recipe == recipe.name and run.has_recipe_model]
 
 
 def own_recipes(corpus: str) -> list[Recipe]:
@@ -19,91 +59,81 @@ def own_recipes(corpus: str) -> list[Recipe]:
     return [recipe for recipe in RECIPES.values() if recipe.name.startswith(f"{corpus}-") and not recipe.paper]
 
 
-def single_models(runs: list[RecordedRun], corpus: str, number: int) -> ResultTable:
+def in_paper(recipe: Recipe, finetuned: bool = False) -> paper.Pair | None:
+    """Return the perplexities that the paper prints for a recipe."""
+    results = [paper.Pair(result.valid, result.test) for result in recipe.paper if result.finetuned == finetuned]
+    return results[0] if results else None
+
+
+def single_models(runs: list[RecordedRun], corpus: str) -> ResultTable:
     """Build table 1 or 2: trained, finetuned, with a cache, with dynamic evaluation. Our own recipes come last."""
     rows = []
     for state, description in STATES.items():
-        for recipe in [RECIPES[f"{corpus}-softmax"], RECIPES[f"{corpus}-mos"], *own_recipes(corpus)]:
-            paper_result = single_model_in_paper(recipe, state, number)
-            ours = best_score(runs_of(recipe.name, runs), state)
-            if paper_result is None and ours is None:
-                continue
-            result = _result(ours, paper_result, f"table {number}")
-            if recipe.model.head == "softmax":
-                result = replace(result, paper_digits=1)
-            rows.append(Row((Code(recipe.name), f", {description}"), (result,), _training(result)))
-    about = (
-        "Perplexity of single models. The softmax is AWD-LSTM, for which the paper repeats the numbers of Merity et "
-        "al. and Krause et al. The cache and dynamic evaluation start from the best weights of the run."
-    )
-    return ResultTable(corpus, CORPORA[corpus], about, "model", (PERPLEXITY,), rows, "trained for", (number,))
+        for recipe in (RECIPES[f"{corpus}-softmax"], RECIPES[f"{corpus}-mos"], *own_recipes(corpus)):
+            numbers = paper.SINGLE_MODELS.get((recipe.name, state))
+            if numbers is None and state in ("trained", "finetuned"):
+                numbers = in_paper(recipe, state == "finetuned")
+            digits = 1 if recipe.model.head == "softmax" else None
+            result = replace(_best(recipe, runs, state), paper=numbers, paper_digits=digits)
+            if result.paper or result.ours:
+                rows.append((Cell(f", {description}", code=recipe.name), [result]))
+    return ResultTable("model", [PERPLEXITY], rows, show_training=True)
+
+
+def _best(recipe: Recipe, runs: list[RecordedRun], state: str) -> Result:
+    """Return the best perplexities among the runs of a recipe in one of STATES."""
+    results = [perplexity(run, state) for run in runs_of(recipe, runs)]
+    return min((one for one in results if one.ours), key=lambda one: one.ours or (), default=Result())
 
 
 def ablation(runs: list[RecordedRun]) -> ResultTable:
     """Build table 5: the gain from the mixture itself, without finetuning."""
     rows = []
     for kind in ("mos", "moc", "softmax", "softmax-mos-hparams"):
-        results = []
-        for corpus in CORPORA:
-            recipe = RECIPES[f"{corpus}-{kind}"]
-            ours = best_score(runs_of(recipe.name, runs), "trained")
-            results.append(_result(ours, _without_finetuning(recipe), "table 5"))
-        rows.append(Row(HEADS.get(kind, "AWD-LSTM, MoS hyper-parameters"), tuple(results)))
-    quantities = tuple(replace(PERPLEXITY, name=f"{corpus.upper()} valid / test") for corpus in CORPORA)
-    about = "Perplexity without finetuning or dynamic evaluation."
-    title = "The gain from the mixture itself"
-    return ResultTable("ablation", title, about, "model", quantities, rows, paper_tables=(5,))
+        recipes = [RECIPES[f"{corpus}-{kind}"] for corpus in CORPORA]
+        results = [replace(_best(recipe, runs, "trained"), paper=in_paper(recipe)) for recipe in recipes]
+        rows.append((Cell(HEADS.get(kind, "AWD-LSTM, MoS hyper-parameters")), results))
+    return ResultTable("model", [replace(PERPLEXITY, name=f"{name.upper()} valid / test") for name in CORPORA], rows)
 
 
 def ten_minutes(runs: list[RecordedRun]) -> ResultTable:
     """Build the table of equal wall time: each run was started once and stopped by its budget of ten minutes."""
     short = [run for run in runs if took_ten_minutes(run)]
-    own = [recipe.name for corpus in CORPORA for recipe in own_recipes(corpus) if runs_of(recipe.name, short)]
     rows = []
-    for name in [f"{corpus}-{head}" for corpus in CORPORA for head in HEADS] + own:
-        paper_result = _without_finetuning(RECIPES[name])
-        source = next((result.table for result in RECIPES[name].paper if not result.finetuned), "")
-        for run in runs_of(name, short):
-            result = _result(final_score(run), paper_result, source)
-            rows.append(Row(Code(name), (result, _result(score(run, "dynamic"))), _training(result)))
-        if not runs_of(name, short):
-            rows.append(Row(Code(name), (_result(None, paper_result, source), Result())))
-    quantities = (PERPLEXITY, replace(PERPLEXITY, name=STATES["dynamic"], in_paper=False))
-    about = (
-        "Perplexity after equal wall time on one GPU, including validation: runs from scratch, started once, that "
-        f"their time budget stopped after {TEN_MINUTES[0]:.0f} to {TEN_MINUTES[1]:.0f} s. The paper's numbers are "
-        "from complete schedules of hundreds of epochs, without finetuning."
-    )
-    return ResultTable("ten-minutes", "Ten minutes", about, "recipe", quantities, rows, "trained for")
+    recipes = [RECIPES[f"{corpus}-{head}"] for corpus in CORPORA for head in HEADS]
+    for recipe in recipes + [recipe for corpus in CORPORA for recipe in own_recipes(corpus)]:
+        for run in runs_of(recipe, short):
+            final = replace(final_perplexity(run), paper=in_paper(recipe))
+            rows.append((Cell(code=recipe.name), [final, perplexity(run, "dynamic")]))
+        if recipe in recipes and not runs_of(recipe, short):
+            rows.append((Cell(code=recipe.name), [Result(in_paper(recipe)), Result()]))
+    return ResultTable("recipe", [PERPLEXITY, DYNAMIC], rows, show_training=True)
 
 
 def took_ten_minutes(run: RecordedRun) -> bool:
-    """Return whether a run of a recipe's model was started once on a GPU and stopped by a budget of ten minutes."""
+    """Return whether a run was started once on a GPU and stopped by a budget of ten minutes."""
     shortest, longest = TEN_MINUTES
-    stopped = run.record.outcome == "time-budget" and shortest <= run.record.seconds <= longest
-    return stopped and run.has_recipe_model and run.on_gpu and [piece.epoch for piece in run.pieces()] == [0]
+    record = run.record
+    stopped = record.outcome == "time-budget" and shortest <= record.seconds <= longest
+    on_cpu = "threads" in record.pieces[0].machine  # provenance counts the threads of a CPU
+    return stopped and not on_cpu and [piece.epoch for piece in record.pieces] == [0]
 
 
-def single_model_in_paper(recipe: Recipe, state: str, number: int) -> paper.Pair | None:
-    """Return the numbers that table 1 or 2 prints for a recipe."""
-    if (recipe.name, state) in paper.SINGLE_MODELS:
-        return paper.SINGLE_MODELS[recipe.name, state]
-    for result in recipe.paper:
-        if result.table == f"table {number}" and state == ("finetuned" if result.finetuned else "trained"):
-            return paper.Pair(result.valid, result.test)
-    return None
-
-
-def _without_finetuning(recipe: Recipe) -> paper.Pair | None:
-    return next((paper.Pair(result.valid, result.test) for result in recipe.paper if not result.finetuned), None)
-
-
-def _result(ours: Score | None, paper_result: paper.Pair | None = None, source: str = "") -> Result:
-    source = source if paper_result else ""
-    if ours is None:
-        return Result(paper_result, source=source)
-    return Result(paper_result, (ours.valid, ours.test), ours.origin(), source)
-
-
-def _training(result: Result) -> str:
-    return result.origin.training() if result.origin else ""
+def best_runs(runs: list[RecordedRun]) -> Table:
+    """Build an overview: one row per recipe of the paper, then one per recipe of our own that was run."""
+    rows = []
+    own = [recipe for corpus in CORPORA for recipe in own_recipes(corpus) if runs_of(recipe, runs)]
+    for recipe in [*(recipe for recipe in RECIPES.values() if recipe.paper), *own]:
+        run = min(runs_of(recipe, runs), key=lambda run: run.record.valid_ppl, default=None)
+        cells = [NOT_RUN, NOT_RUN, NOT_RUN]
+        if run:
+            final = final_perplexity(run)
+            dynamic = perplexity(run, "dynamic")
+            training = final.training().text + ("; finetuned" if run.is_finetuned else "")
+            cells = [Cell(training), final.our_cell(PERPLEXITY), dynamic.our_cell(DYNAMIC)]
+        for finetuned in (False, True):
+            numbers = in_paper(recipe, finetuned)
+            cells.append(Cell(PERPLEXITY.format(numbers) if numbers else "-"))
+        rows.append([Cell(code=recipe.name), *cells])
+    names = (PERPLEXITY.name, DYNAMIC.name, "the paper's", "finetuned")
+    return Table([Column("recipe", "left"), Column("trained for", "left"), *map(Column, names)], rows)

@@ -1,7 +1,7 @@
 """The figure of the quickstart: learning curves and singular values of each model."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from highrank.plotting import BLACK, GREY, HEADS, pyplot
 
@@ -9,19 +9,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class Model(Protocol):
-    """The attributes of a fitted or trained model that the figure shows."""
+def quickstart_figure(fits: Sequence[Any], truth: list[float], trained: Sequence[Any]) -> "Figure":
+    """Draw the fits to the finite language above, the trained models below; `truth` is the spectrum of the language.
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def curve(self) -> list[tuple[int, float]]: ...
-    @property
-    def singular_values(self) -> list[float]: ...
-
-
-def quickstart_figure(fits: Sequence[Model], truth: list[float], trained: Sequence[Model]) -> "Figure":
-    """Draw the fits to the finite language above, the trained models below; `truth` is the spectrum of the language."""
+    Fits and models have a `name`, a `curve` of (step, value), and `singular_values`.
+    """
     figure, axes = pyplot().subplots(2, 2, figsize=(11, 8), layout="constrained")
     (fit_curves, fit_spectra), (train_curves, train_spectra) = axes
     for fit in fits:
@@ -35,9 +27,8 @@ def quickstart_figure(fits: Sequence[Model], truth: list[float], trained: Sequen
 
     fit_curves.set(yscale="log", xlabel="step", ylabel="KL to P* (nats)", title="Finite language: fitting it")
     fit_spectra.set(title="Finite language: singular values of log P")
-    train_curves.set(yscale="log", xlabel="epoch", ylabel="validation perplexity", title="Real text: training")
+    train_curves.set(xlabel="epoch", ylabel="validation perplexity", title="Real text: training")
     train_spectra.set(title="Real text: singular values of log P")
-    _label_with_plain_numbers(train_curves.yaxis)
     train_curves.xaxis.get_major_locator().set_params(integer=True)
     for axis in axes.flat:
         axis.grid(alpha=0.3)
@@ -58,12 +49,3 @@ def _style(name: str) -> dict[str, str]:
         return {"color": GREY, "linestyle": ":"}
     head = next(head for head in HEADS if head in name.lower())
     return {"color": HEADS[head], "linestyle": "--" if head == "moc" else "-"}  # MoC often covers Softmax
-
-
-def _label_with_plain_numbers(axis: Any) -> None:
-    """Label a logarithmic axis of less than a decade with 100, 150, 200 ... instead of powers of ten."""
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    axis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 4, 5, 6, 8)))
-    axis.set_major_formatter("{x:,.0f}")
-    axis.set_minor_formatter(NullFormatter())

@@ -32,8 +32,7 @@ def draw_spectra(record: AnalysisRecord) -> "Figure":
 
 def draw_shares(models: list[Analysis], total: int, title: str) -> "Figure":
     """Draw, for each model, the share of its `total` normalised singular values below a threshold."""
-    many = len(models) > 4  # a legend inside would cover the curves
-    figure, axis = pyplot().subplots(figsize=(10 if many else 7.5, 4.8), layout="constrained")
+    figure, axis = pyplot().subplots(figsize=(7.5, 4.8), layout="constrained")
     lowest = 1.0
     for model, (colour, dash) in zip(models, _styles(models), strict=True):
         x = normalise(model.spectrum)
@@ -54,10 +53,7 @@ def draw_shares(models: list[Analysis], total: int, title: str) -> "Figure":
         title=title,
     )
     axis.grid(alpha=0.3)
-    if many:
-        figure.legend(loc="outside right center")
-    else:
-        axis.legend()
+    axis.legend(fontsize="small" if len(models) > 4 else None)
     return figure
 
 
