@@ -2,7 +2,8 @@
 
 `rotate` implements PartialShuffle (Press 2019, arXiv:1903.04167), which the paper does not use.
 
-Shapes: T tokens in a stream, B columns; a window is (length, B) words and the (length, B) words that follow them.
+Shapes: T tokens in a stream, B columns of R = T // B rows; a window is (length, B) words and the (length, B) words that
+follow them.
 """
 
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ class Window(NamedTuple):
 
 
 def columns(ids: Tensor, batch_size: int) -> Tensor:
-    """(T,) -> (T // B, B): cut a stream into B parallel columns; the last T % B tokens are dropped."""
+    """Cut a stream (T,) into B parallel columns (R, B); the last T % B tokens are dropped."""
     length = len(ids) // batch_size
     if length < 2:
         raise UserError(
@@ -33,20 +34,20 @@ def columns(ids: Tensor, batch_size: int) -> Tensor:
 
 
 def rotate(stream: Tensor, offsets: list[int]) -> Tensor:
-    """(T, B) -> (T, B): start column b at its row offsets[b], and append the rows before that at its end.
+    """Start column b of (R, B) at its row offsets[b], and append the rows before that at its end.
 
     PartialShuffle draws new offsets every epoch. Windows then start at different words and combine different parts of
-    the text, while only one of the T - 1 transitions in a column, from its last row to its first, is not in the text.
+    the text, while only one of the R - 1 transitions in a column, from its last row to its first, is not in the text.
     """
     rows = torch.arange(len(stream), device=stream.device)[:, None] + torch.tensor(offsets, device=stream.device)
-    return stream.gather(0, rows % len(stream))  # (T, B)
+    return stream.gather(0, rows % len(stream))  # (R, B)
 
 
 def window_length(rng: np.random.Generator, bptt: int, max_over_bptt: int, multiple: int = 1) -> int:
     """Draw from N(bptt, 5) with p = .95, else from N(bptt / 2, 5); at least 5, at most bptt + max_over_bptt.
 
-    The result is rounded to the nearest multiple, so that few CUDA graphs are needed. Rounding keeps the mean length,
-    and with it the mean learning rate, which is scaled by the length.
+    This length is then rounded to the nearest multiple, so that few CUDA graphs are needed. Rounding keeps the mean
+    length, and with it the mean learning rate, which is scaled by the length.
     """
     mean = bptt if rng.random() < 0.95 else bptt / 2
     length = min(max(5, int(rng.normal(mean, 5))), bptt + max_over_bptt)
@@ -56,7 +57,8 @@ def window_length(rng: np.random.Generator, bptt: int, max_over_bptt: int, multi
 def random_windows(
     stream: Tensor, rng: np.random.Generator, bptt: int, max_over_bptt: int, multiple: int = 1, start: int = 0
 ) -> Iterator[Window]:
-    """Yield the windows of one epoch from row `start` on; `rng` draws a length just before each window.
+    """Yield the windows of one epoch from row `start` on; `rng` draws a length just before each window,
+    so that a run resumed between two windows draws the same lengths.
 
     # differs from the paper's code: the last window of an epoch has the rows that are left, and its learning rate is
     # scaled by that length rather than by the one that was drawn.

@@ -1,4 +1,4 @@
-"""The interface of every head, and what they share around the method: tying, dtypes, and checks of targets.
+"""The interface of every head, and the code that all heads share: weight tying, dtype casts, checks of targets.
 
 Shapes: g (..., in_features), targets (...), D embedding size, V vocabulary.
 """
@@ -29,7 +29,8 @@ class Head(nn.Module):
         """Return the negative log-likelihood of each target, in float32 (float64 for a float64 head), shape (...).
 
         Targets may have any integer dtype. Targets equal to `ignore_index` are padding: their loss is 0 and has no
-        gradient, even where g is NaN. `slab_bytes` replaces the head's own for this call.
+        gradient, even where g is NaN. Other targets outside the vocabulary raise a ValueError on the CPU; on a GPU they
+        fail in the kernel or make the loss NaN. `slab_bytes` replaces the head's own for this call.
         """
         raise NotImplementedError
 
@@ -42,12 +43,13 @@ class Head(nn.Module):
     ) -> Tensor:
         """Return `nll(g, targets)`; the entry point for hooks, `torch.compile` and data parallelism."""
         nll = self.nll(g, targets, ignore_index=ignore_index, slab_bytes=slab_bytes)
-        return nll.clone() if ignore_index is None else nll  # FSDP2 warns when its hook is put on a view
+        # Without padding, nll is a view, and FSDP2 warns when it hooks a view; with padding, it is a new tensor.
+        return nll.clone() if ignore_index is None else nll
 
     def reset_parameters(self) -> None:
         """Draw new output embeddings, also if they are tied, and set the bias to zero, as in the released code.
 
-        The projections of a mixture are modules with a `reset_parameters` of their own.
+        Does not reset `prior` and `latent`: call their own `reset_parameters`.
         """
         nn.init.uniform_(self.weight, -INIT_RANGE, INIT_RANGE)
         if self.bias is not None:
@@ -68,7 +70,7 @@ def tied_or_new_embedding(weight: nn.Parameter | None, vocab_size: int, embed_di
 
 
 def cast_for_product(g: Tensor, weight: Tensor) -> Tensor:
-    """Return g in the dtype of `weight` (..., in_features), except under autocast, which casts by itself."""
+    """Cast g (..., in_features) to the dtype of `weight`; under autocast, return it unchanged."""
     if g.shape[-1:] != weight.shape[-1:]:
         raise ValueError(f"g must have in_features = {weight.shape[-1]} as its last size, got shape {tuple(g.shape)}")
     return g if is_autocast(g.device.type) else g.to(weight.dtype)
@@ -91,7 +93,7 @@ def mask_padding(g: Tensor, targets: Tensor, vocab_size: int, ignore_index: int 
     if g.shape[:-1] != targets.shape:
         raise ValueError(f"targets must have g's leading shape {tuple(g.shape[:-1])}, got {tuple(targets.shape)}")
     if targets.dtype == torch.bool or targets.is_floating_point() or targets.is_complex():
-        raise ValueError(f"targets must be word ids, whole numbers, got {targets.dtype}")
+        raise ValueError(f"targets must have an integer dtype, got {targets.dtype}")
     targets = targets.long()
     # On a GPU, reading the values would make the host wait; in a compiled graph, it would break the graph.
     if targets.device.type == "cpu" and not torch.compiler.is_compiling():
@@ -99,7 +101,7 @@ def mask_padding(g: Tensor, targets: Tensor, vocab_size: int, ignore_index: int 
         if invalid.numel():
             raise ValueError(
                 f"targets must be word ids from 0 to {vocab_size - 1}, got {int(invalid[0])}; "
-                "if that is padding, name it with ignore_index"
+                "if that is padding, pass it as ignore_index"
             )
     if ignore_index is None:
         return MaskedTokens(g, targets, None)

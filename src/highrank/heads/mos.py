@@ -23,6 +23,7 @@ class MoSHead(Head):
 
     `weight` ties the output embedding to a (vocab_size, embed_dim) parameter. In training, `dropout` zeroes the same
     features of h at every time step; g is (time, batch, in_features), or (batch, time, in_features) with `batch_first`.
+    A g of two dimensions has no time dimension: every row gets its own mask.
     `impl` and `slab_bytes` are passed to `highrank.ops.mos_nll`.
 
     >>> head = MoSHead(in_features=620, embed_dim=280, vocab_size=10_000, n_components=15, dropout=0.29)
@@ -58,7 +59,7 @@ class MoSHead(Head):
         self.slab_bytes = slab_bytes
         # As in the released code, the prior has no bias and the projection to context vectors has one.
         self.prior = nn.Linear(in_features, n_components, bias=False)
-        self.latent = AlignedLinear(in_features, n_components * embed_dim)
+        self.latent = AlignedLinear(in_features, n_components * embed_dim)  # nn.Linear, fast for any size
         self.weight = tied_or_new_embedding(weight, vocab_size, embed_dim)
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
 
@@ -73,11 +74,14 @@ class MoSHead(Head):
         log_pi = torch.log_softmax(self.prior(g).to(torch.promote_types(g.dtype, torch.float32)), dim=-1)
         h = torch.tanh(self.latent(g))  # (..., K D)
         if self.training:
-            h = variational_dropout(h, self.dropout, time_dim=int(self.batch_first))
+            h = variational_dropout(h, self.dropout, time_dim=1 if self.batch_first else 0)
         return log_pi, h.unflatten(-1, (self.n_components, self.embed_dim))
 
     def softmaxes(self, g: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the log weights (..., K) and context vectors (..., K, D) of the softmaxes that are mixed."""
+        """Return the log weights (..., K) and context vectors (..., K, D) of the softmaxes to mix.
+
+        `MoCHead` overrides this with a single softmax.
+        """
         return self.log_components(g)
 
     def nll(

@@ -1,8 +1,12 @@
-"""The Softmax head (section 2.1 of the paper), whose matrix of log-probabilities has rank at most D + 2.
+"""The Softmax head (section 2.1 of the paper), which has the bottleneck.
 
     p(x | c) = softmax(g W^T + b)_x
+    log p    = g W^T + b - logsumexp(g W^T + b)
 
-Shapes: g (..., D), targets (...), V vocabulary.
+Stack log p for all contexts c: g W^T has rank D at most, the bias adds one and the normaliser another. So the matrix of
+log-probabilities has rank at most D + 2, whatever the rank of the language.
+
+Shapes: g (..., D), targets (...), N tokens in all, D embedding size, V vocabulary.
 """
 
 import torch

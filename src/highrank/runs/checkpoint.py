@@ -1,7 +1,8 @@
-"""Checkpoints on disk, from which a run continues bit for bit on a CPU.
+"""Checkpoints on disk, from which a run resumes; on a CPU the result is bit-identical to a run without a break.
 
     checkpoint.json                    counters and histories, and the names of the two files below
-    checkpoint-<step>....safetensors   weights, averages, hidden states and random generators
+    checkpoint-<step>-<epoch>-<stage>.safetensors
+                                       weights, averages, hidden states and random generators
     model-<epoch>.safetensors          the best weights on validation
 
 Tensors are written first, under new names. Replacing checkpoint.json then switches to them in one atomic step, and the
@@ -18,12 +19,15 @@ from highrank.runs.provenance import Provenance
 from highrank.schema import SchemaError, from_json, to_json
 from highrank.training.state import Checkpoint, TrainingState
 
-OLD_FILES = re.compile(r"(checkpoint(-\d+)+|model-\d+)\.safetensors|\.(checkpoint|model|summary)[-.\w]*\.\d+\.tmp")
+# Tensors of any checkpoint, and temporary files of killed writes.
+REMOVABLE_FILES = re.compile(
+    r"(checkpoint(-\d+)+|model-\d+)\.safetensors|\.(checkpoint|model|summary)[-.\w]*\.\d+\.tmp"
+)
 
 
 @dataclass(frozen=True)
 class ExportFormat:
-    """The form in which a piece of a run was carried to the next machine."""
+    """How an export stores the tensors of a run."""
 
     dtype: str
     averages_only: bool
@@ -37,7 +41,7 @@ class Piece(Provenance):
     seconds: float  # of training before this piece
     time_budget: float | None
     outcome: str | None  # why the piece ended; None while it trains, and after a kill
-    exported: ExportFormat | None = None
+    exported: ExportFormat | None = None  # the export that ended this piece, if any
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class CheckpointFile:
 def save(folder: Path, checkpoint: Checkpoint, pieces: list[Piece], metrics_bytes: int) -> None:
     """Write a checkpoint into a run folder and remove the previous one."""
     state = checkpoint.state
-    # Tensors change only with one of these numbers, so this never overwrites the tensors of another checkpoint.
+    # Checkpoints with equal numbers have equal tensors, so a file of this name can safely be written again.
     name = f"checkpoint-{state.step}-{state.epoch}-{state.stage}.safetensors"
     write_tensors(folder / name, checkpoint.tensors)
     best = None
@@ -65,7 +69,7 @@ def save(folder: Path, checkpoint: Checkpoint, pieces: list[Piece], metrics_byte
     file = CheckpointFile(name, best, metrics_bytes, pieces, state)
     write_json(folder / "checkpoint.json", to_json(file))
     for path in folder.iterdir():
-        if path.name not in (name, best) and OLD_FILES.fullmatch(path.name):
+        if path.name not in (name, best) and REMOVABLE_FILES.fullmatch(path.name):
             path.unlink(missing_ok=True)
 
 

@@ -7,8 +7,9 @@
 
 An export holds the tensors of the last checkpoint and the best weights; weights and averages are rounded to the
 requested dtype. With `averages_only` it holds only the best weights and the random generators, which in float16 takes
-about a sixth of the run folder. Training then continues as finetuning does: new averages start at these weights, with
-an empty validation history (continuing the old average instead ends worse: docs/results.md).
+about a sixth of the run folder. If the run was averaging, training then continues as finetuning does: new averages
+start at these weights, with an empty validation history (continuing the old average instead ends worse:
+docs/results.md). Otherwise SGD continues from these weights.
 """
 
 import hashlib
@@ -45,7 +46,7 @@ class ExportIndex:
 
 def export_run(run: Run, folder: Path, dtype: torch.dtype, max_shard_bytes: int, averages_only: bool) -> list[Path]:
     """Export a run's last checkpoint into a new `folder`, and return the files written."""
-    run.info()
+    run.info()  # raises a UserError unless the folder holds a run
     run.require_run()
     file = checkpoints.read(run.folder)
     checkpoint = checkpoints.load(run.folder)
@@ -53,13 +54,13 @@ def export_run(run: Run, folder: Path, dtype: torch.dtype, max_shard_bytes: int,
     if averages_only:
         if checkpoint.best is None:
             raise UserError(f"{run.folder} has no trained weights yet: train it for at least one epoch.")
-        checkpoint = _without_averages(checkpoint, averaging)
+        checkpoint = _best_weights_only(checkpoint, averaging)
     tensors = checkpoint.tensors | {f"best/{name}": tensor for name, tensor in (checkpoint.best or {}).items()}
     data = safetensors.torch.save({name: _round(name, tensor, dtype) for name, tensor in tensors.items()})
-    format = ExportFormat(str(dtype).removeprefix("torch."), averages_only)
-    pieces = file.pieces[:-1] + [replace(piece, exported=format) for piece in file.pieces[-1:]]
+    export_format = ExportFormat(str(dtype).removeprefix("torch."), averages_only)
+    pieces = file.pieces[:-1] + [replace(piece, exported=export_format) for piece in file.pieces[-1:]]
     file = replace(file, pieces=pieces, state=checkpoint.state)
-    index = ExportIndex(format, averaging, hashlib.sha256(data).hexdigest(), file)
+    index = ExportIndex(export_format, averaging, hashlib.sha256(data).hexdigest(), file)
     with whole_folder(folder) as temporary:
         for number, start in enumerate(range(0, len(data), max_shard_bytes), start=1):
             write_bytes(temporary / f"shard-{number:05}.bin", data[start : start + max_shard_bytes])
@@ -82,7 +83,8 @@ def import_run(folder: Path, run: Run) -> TrainingState:
     best = under("best/", tensors)
     tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith("best/")}
     if index.format.averages_only:
-        for kind in ("weights", "averages") if index.averaging else ("weights",):
+        kinds = ("weights", "averages") if index.averaging else ("weights",)
+        for kind in kinds:
             tensors |= {f"{kind}/{name}": tensor.clone() for name, tensor in best.items()}
     checkpoint = Checkpoint(index.checkpoint.state, tensors, best or None)
     with whole_folder(run.folder) as temporary:
@@ -93,7 +95,7 @@ def import_run(folder: Path, run: Run) -> TrainingState:
     return checkpoint.state
 
 
-def _without_averages(checkpoint: Checkpoint, averaging: bool) -> Checkpoint:
+def _best_weights_only(checkpoint: Checkpoint, averaging: bool) -> Checkpoint:
     """Return a checkpoint at the start of the current epoch, with the best weights and the generators only.
 
     With averaging, the validation history is dropped: new averages are worse at first, which must not end the stage.

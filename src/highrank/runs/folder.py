@@ -3,9 +3,9 @@
 run.json                     recipe, corpus and provenance
 vocabulary.json              the words by id
 checkpoint.json              the state of training; it names the two files below
-checkpoint-....safetensors   the tensors that training continues from
+checkpoint-*.safetensors     the tensors that training continues from
 model-<epoch>.safetensors    the best weights on validation so far (averaged ones, once averaging has started)
-metrics.jsonl                one line per epoch, and one every few seconds within it
+metrics.jsonl                one line per epoch, and one every few seconds during an epoch
 summary.json                 perplexities, once the run has ended or paused
 evaluations.jsonl            dynamic evaluation and the cache, one line per finished split (`highrank record`)
 """
@@ -66,7 +66,8 @@ def run_corpus(folder: Path, data_dir: Path | None) -> Corpus:
             name = str(find_folder(Path(name).name, data_dir).resolve())
         except UserError:
             raise UserError(
-                f"the corpus that {folder} was trained on is not at {name}: move it back, or name its data folder."
+                f"the corpus that {folder} was trained on is not at {name}: move it back, or pass the folder that "
+                "contains it as data_dir."
             ) from None
     corpus = load_corpus(name, data_dir, spec.level)
     if corpus.fingerprint != info.corpus_fingerprint:
@@ -108,7 +109,7 @@ class Run:
         return None if best is None else self.folder / best
 
     def exists(self) -> bool:
-        """Return whether the folder holds a run."""
+        """Return whether the folder has a run.json, as runs and exports have."""
         return (self.folder / "run.json").exists()
 
     def has_checkpoint(self) -> bool:
@@ -142,7 +143,7 @@ class Run:
             raise UserError(f"another process is training in {self.folder}: wait for it or stop it.") from None
 
     def info(self) -> RunInfo:
-        """Read run.json. Raise a UserError if the folder does not hold a run."""
+        """Read run.json of a run or an export. Raise a UserError if there is none."""
         path = self.folder / "run.json"
         if not path.exists():
             raise UserError(f"{self.folder} is not a run: it has no run.json. List your runs with 'highrank runs'.")
@@ -176,15 +177,14 @@ class Run:
         path = self.model_file
         if path is None:
             raise UserError(f"{self.folder} has no trained weights yet: train it for at least one epoch.")
+        weights = read_tensors(path, "trained model")
         try:
-            set_weights(model, read_tensors(path, "trained model"))
-        except UserError:
-            raise
+            set_weights(model, weights)
         except ValueError as error:
             raise UserError(f"{path} does not fit the recipe of the run: {error}.") from None
 
     def require_run(self) -> None:
-        """Raise a UserError for an export. It has no checkpoint, so training there would start from scratch."""
+        """Raise a UserError for an export: it has no checkpoint, so it cannot be loaded, resumed or exported."""
         if self.is_export():
             command = f"highrank import {shlex.quote(str(self.folder))}"
             raise UserError(f"{self.folder} is an export, not a run: turn it into a run with '{command}'.")
