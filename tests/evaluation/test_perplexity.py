@@ -7,9 +7,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from highrank.evaluation.perplexity import evaluate, perplexity, prediction_columns
+from highrank.analysis.prediction import predict
+from highrank.analysis.reading import hidden_at, read
+from highrank.evaluation.cache import cache_evaluate
+from highrank.evaluation.generate import generate
+from highrank.evaluation.perplexity import evaluate, in_eval_mode, perplexity, prediction_columns
+from highrank.evaluation.tune import tune_cache
 from highrank.models import build_model
 from highrank.recipes import ModelSpec
+from highrank.recipes.recipe import CacheSettings
 
 V = 20
 
@@ -93,12 +99,42 @@ def test_a_single_token_is_an_error(model, ids):
         evaluate(model, ids[:1])
 
 
-def test_training_mode_is_restored_and_has_no_effect(model, ids):
-    model.train()
-    assert evaluate(model, ids).nll == evaluate(model, ids).nll
-    assert model.training
-
-
 def test_perplexity_does_not_overflow():
     assert perplexity(1e6) == math.inf
     assert math.isclose(perplexity(math.log(3)), 3)
+
+
+FUNCTIONS = {
+    "evaluate": evaluate,
+    "read": read,
+    "cache": lambda model, ids: cache_evaluate(model, ids, CacheSettings(window=2)),
+    "tune_cache": lambda model, ids: tune_cache(model, ids, CacheSettings(window=2)),
+    "hidden_at": lambda model, ids: list(hidden_at(model, ids, read(model, ids), [1, 4])),
+    "generate": lambda model, ids: next(generate(model, ids)),
+    "predict": lambda model, ids: predict(model, torch.ones(5).double(), 1, [str(i) for i in range(V)], 5),
+}
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_a_model_runs_in_evaluation_mode_and_its_mode_is_restored(model, function, training):
+    model.train(training)
+    modes = []
+    for module in model.modules():
+        module.register_forward_pre_hook(lambda module, _: modes.append(module.training))
+    function(model, torch.arange(7))
+    assert not any(modes)
+    assert all(module.training == training for module in model.modules())
+
+
+def test_submodules_keep_their_own_modes_even_after_an_exception():
+    @in_eval_mode
+    def fails(model):
+        assert not model.training
+        raise RuntimeError
+
+    model = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.Dropout()).train()
+    model[0].eval()
+    with pytest.raises(RuntimeError):
+        fails(model)
+    assert [module.training for module in model.modules()] == [True, False, True]

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from highrank.evaluation.mode import in_eval_mode
+from highrank.evaluation.perplexity import in_eval_mode
 from highrank.heads import MoCHead, MoSHead
 from highrank.models.language_model import LanguageModel
 

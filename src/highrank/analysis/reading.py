@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from highrank.evaluation.mode import in_eval_mode
-from highrank.evaluation.perplexity import prediction_columns
+from highrank.evaluation.perplexity import in_eval_mode, prediction_columns
 from highrank.models.language_model import LanguageModel
 from highrank.ops.lstm import State
 from highrank.progress import OnProgress, no_progress

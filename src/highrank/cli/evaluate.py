@@ -2,45 +2,41 @@
 
 import dataclasses
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 import highrank
-from highrank.cli.console import print_json, progress, say
+from highrank.cli.console import note, print_json, progress, say
 from highrank.cli.options import AsJson, DataDir, Device, RunFolder, find_device
-from highrank.cli.tuning import format_settings, print_edges, print_point, print_points
 from highrank.errors import UserError
 
+if TYPE_CHECKING:
+    from highrank.evaluation.tune import Settings, Tuning
+
 CPU_TUNE_TOKENS = 5_000  # a search for settings of dynamic evaluation makes about twenty passes over its text
+OPTIONS = {  # those that have an effect
+    "plain": ("batch-size",),
+    "dynamic": ("tune", "lr", "lamb", "epsilon", "segment"),
+    "cache": ("tune", "window", "theta", "lamb"),
+}
+TuneTokens = Annotated[int | None, typer.Option(min=1, help="Tune on the first tokens of validation. Default: all.")]
 TINY = 1e-30  # smallest value of an option that must be positive
 
 
 def evaluate(
     run: RunFolder,
     split: Annotated[Literal["valid", "test", "train"], typer.Option(help="The text to evaluate.")] = "test",
-    batch_size: Annotated[
-        int, typer.Option(min=1, help="Columns of the text. One carries the state through all of it.")
-    ] = 1,
+    batch_size: Annotated[int, typer.Option(min=1, help="Columns into which the text is cut.")] = 1,
     dynamic: Annotated[bool, typer.Option("--dynamic", help="Let a copy of the model learn while it reads.")] = False,
     cache: Annotated[bool, typer.Option("--cache", help="Mix in a cache of recent words.")] = False,
-    tune: Annotated[
-        bool, typer.Option("--tune", help="Search for better settings on validation, starting from those given.")
-    ] = False,
-    tune_tokens: Annotated[
-        int | None,
-        typer.Option(min=1, help="Tune on the first tokens of validation. Default: all; 5,000 for --dynamic on a CPU."),
-    ] = None,
+    tune: Annotated[bool, typer.Option("--tune", help="First search for better settings on validation.")] = False,
+    tune_tokens: TuneTokens = None,
     lr: Annotated[float | None, typer.Option(min=0.0, help="--dynamic: learning rate.")] = None,
     lamb: Annotated[
-        float | None,
-        typer.Option(
-            "--lambda", min=TINY, help="--dynamic: decay to the trained weights. --cache: its share, below 1."
-        ),
+        float | None, typer.Option("--lambda", min=TINY, help="--dynamic: decay. --cache: its share, below 1.")
     ] = None,
-    epsilon: Annotated[
-        float | None, typer.Option(min=TINY, help="--dynamic: added to the gradient statistics.")
-    ] = None,
+    epsilon: Annotated[float | None, typer.Option(min=TINY, help="--dynamic: least gradient statistic.")] = None,
     segment: Annotated[int | None, typer.Option(min=1, help="--dynamic: words between updates.")] = None,
     window: Annotated[int | None, typer.Option(min=1, help="--cache: words that it remembers.")] = None,
     theta: Annotated[float | None, typer.Option(min=0.0, help="--cache: sharpness of its attention.")] = None,
@@ -53,80 +49,88 @@ def evaluate(
     --dynamic is dynamic evaluation (Krause et al. 2017), --cache the continuous cache (Grave et al. 2016). Settings
     default to those published for the run's corpus.
 
-    --tune prints every point that it tries. For --dynamic it changes one setting at a time by factors of 2, then of
-    its square root; for --cache it scores a grid, then the neighbours of the best point.
+    --tune changes one setting of --dynamic at a time by factors of 2, then of its square root. For --cache it scores a
+    grid, then the neighbours of the best point. On a CPU, --dynamic is tuned on 5,000 tokens unless you ask for more.
     """
     from highrank.evaluation.perplexity import evaluate as evaluate_plain
     from highrank.evaluation.perplexity import format_perplexity
-    from highrank.runs.adaptation import CacheEvaluation, DynamicEvaluation
+    from highrank.runs.evaluations import PUBLISHED, AdaptiveEvaluation
     from highrank.runs.folder import run_corpus
     from highrank.schema import to_json
 
-    of_dynamic = {"lr": lr, "lamb": lamb, "epsilon": epsilon, "segment": segment}
-    of_cache = {"window": window, "theta": theta, "lamb": lamb}
-    of_method = of_dynamic if dynamic else of_cache if cache else {}
-    given: dict[str, Any] = {name: value for name, value in of_method.items() if value is not None}
-    _check_options(dynamic, cache, tune, tune_tokens, batch_size, of_dynamic | of_cache, given)
+    if dynamic and cache:
+        raise UserError("choose one of --dynamic and --cache.")
+    name = "dynamic" if dynamic else "cache" if cache else "plain"
+    values = {"lr": lr, "lamb": lamb, "epsilon": epsilon, "segment": segment, "window": window, "theta": theta}
+    given: dict[str, Any] = {key: value for key, value in values.items() if value is not None}
+    tune = tune or tune_tokens is not None
+    used = [*given, "tune"] if tune else [*given]
+    if batch_size > 1:
+        used.append("batch-size")
+    for key in used:
+        if key not in OPTIONS[name]:
+            raise UserError(f"--{_option(key)} has no effect here: leave it out, or see 'highrank evaluate --help'.")
+    if cache and given.get("lamb", 0) >= 1:
+        raise UserError("--lambda must be below 1 for a cache.")
 
     torch_device = find_device(device)
     model = highrank.load(run, torch_device).model
     corpus = run_corpus(run, data_dir)
-    ids = corpus.splits[split]
     row: dict[str, Any] = {"run": str(run), "split": split, "batch_size": batch_size}
-    tuned = None
+    tuning = None
+    details = ""
     with progress() as on_stage:
         if dynamic or cache:
-            method: Any = (DynamicEvaluation if dynamic else CacheEvaluation)(model, corpus, on_stage)
-            settings = dataclasses.replace(method.published, **given)
+            settings = dataclasses.replace(PUBLISHED[name](corpus.name), **given)
+            method = AdaptiveEvaluation(model, corpus, settings, on_stage)
             if tune:
                 if tune_tokens is None and dynamic and torch_device.type == "cpu":
                     tune_tokens = CPU_TUNE_TOKENS
-                tune_ids = corpus.splits["valid"][: None if tune_tokens is None else tune_tokens + 1]
-                tuned = method.tune(tune_ids, settings, print_point)
-                settings = tuned.best
-            result = method.evaluate(ids, settings, f"evaluating {split}")
-            row["dynamic" if dynamic else "cache"] = dataclasses.asdict(settings)
-            name = "dynamic evaluation" if dynamic else "cache"
+                tuning = method.tune(tune_tokens, print_point)
+                settings = tuning.best
+            result = method.evaluate(split, settings, f"evaluating {split}")
+            row[name] = dataclasses.asdict(settings)
             details = f"{name}, {format_settings(settings)}; "
         else:
+            ids = corpus.splits[split]
             result = evaluate_plain(model, ids, batch_size, on_progress=partial(on_stage, f"evaluating {split}"))
-            details = ""
     row |= {"tokens": result.tokens, "nll": result.nll, "perplexity": result.perplexity}
-    if tuned is not None:
-        row["tuned"] = to_json(tuned.summary())
+    if tuning is not None:
+        row["tuned"] = to_json(tuning)
     if as_json:
         print_json(row)
         return
-    if tuned is not None:
-        print_points(tuned)
-        print_edges(tuned.summary(), run, data_dir)
+    if tuning is not None:
+        say(format_search(tuning))
     say(
         f"{run}: {split} perplexity {format_perplexity(result.perplexity)} "
         f"({details}{result.nll:.4f} nats per token, {result.tokens:,} tokens predicted)"
     )
 
 
-def _check_options(
-    dynamic: bool,
-    cache: bool,
-    tune: bool,
-    tune_tokens: int | None,
-    batch_size: int,
-    settings: dict[str, Any],
-    given: dict[str, Any],
-) -> None:
-    """Raise a UserError for an option that would have no effect, and for a share of the cache of 1 or more."""
-    if dynamic and cache:
-        raise UserError("choose one of --dynamic and --cache.")
-    ignored = [name for name, value in settings.items() if value is not None and name not in given]
-    if tune_tokens is not None and not tune:
-        ignored.append("tune-tokens")
-    if tune and not (dynamic or cache):
-        ignored.append("tune")
-    if batch_size > 1 and (dynamic or cache):
-        ignored.append("batch-size")
-    if ignored:
-        name = "lambda" if ignored[0] == "lamb" else ignored[0]
-        raise UserError(f"--{name} has no effect here: leave it out, or see 'highrank evaluate --help'.")
-    if cache and given.get("lamb", 0) >= 1:
-        raise UserError("--lambda must be below 1 for a cache.")
+def print_point(settings: "Settings", ppl: float) -> None:
+    """Print one point of a search on standard error."""
+    from highrank.evaluation.perplexity import format_perplexity
+
+    note(f"{format_settings(settings)}: valid {format_perplexity(ppl, 3)}")
+
+
+def format_search(tuning: "Tuning") -> str:
+    """Summarise a search, with a warning if it has not finished."""
+    from highrank.evaluation.tune import MOST_POINTS
+
+    text = f"{tuning.points:,} points on {tuning.tokens:,} tokens of valid; best: {format_settings(tuning.best)}"
+    if tuning.points == MOST_POINTS:
+        text += "\nThe search stopped at its limit of points: start it again from the best settings."
+    return text
+
+
+def format_settings(settings: "Settings") -> str:
+    """Format settings as "lr 0.002, lambda 0.075, epsilon 0.001"."""
+    fixed = ("segment", "stats_batch_size")
+    values = {key: value for key, value in dataclasses.asdict(settings).items() if key not in fixed}
+    return ", ".join(f"{_option(key)} {value:g}" for key, value in values.items())
+
+
+def _option(key: str) -> str:
+    return "lambda" if key == "lamb" else key

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from highrank.cli.console import print_written, progress, say
+from highrank.cli.evaluate import TuneTokens, format_search, print_point
 from highrank.cli.options import DataDir, Device, RunFolder, find_device
-from highrank.cli.tuning import print_edges, print_point
 from highrank.errors import UserError
 
 if TYPE_CHECKING:
@@ -21,13 +21,8 @@ def record(
     ] = None,
     dynamic: Annotated[bool, typer.Option("--dynamic", help="Add dynamic evaluation of valid and test.")] = False,
     cache: Annotated[bool, typer.Option("--cache", help="Add valid and test with the continuous cache.")] = False,
-    tune: Annotated[
-        bool,
-        typer.Option("--tune", help="Add results with settings tuned on validation, beside the published ones."),
-    ] = False,
-    tune_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Tune on the first tokens of validation. Default: all.")
-    ] = None,
+    tune: Annotated[bool, typer.Option("--tune", help="Add both also with settings tuned on validation.")] = False,
+    tune_tokens: TuneTokens = None,
     data_dir: DataDir = None,
     device: Device = "auto",
 ) -> None:
@@ -43,10 +38,9 @@ def record(
     from highrank.runs.record import write_record
 
     methods = [name for name, wanted in (("dynamic", dynamic), ("cache", cache)) if wanted]
+    tune = tune or tune_tokens is not None
     if tune and not methods:
         raise UserError("--tune needs --dynamic or --cache.")
-    if tune_tokens is not None and not tune:
-        raise UserError("--tune-tokens needs --tune.")
     opened = Run(run)
     opened.info()
     opened.require_run()
@@ -72,24 +66,20 @@ def record(
     say(_format_results(result))
     for adaptation in (result.dynamic_tuned, result.cache_tuned):
         if adaptation is not None and adaptation.tuning is not None:
-            print_edges(adaptation.tuning, run, data_dir)
+            say(format_search(adaptation.tuning))
     print_written(output)
 
 
 def _format_results(record: "RunRecord") -> str:
     """Format the perplexities of every stage and method in one line."""
-    parts = []
-    for stage in record.stages:
-        name = ("trained", "finetuned")[stage.stage] if stage.stage < 2 else f"finetuned {stage.stage} times"
-        parts.append(_format_scores(name, stage))
-    for key in ("dynamic", "dynamic_tuned", "cache", "cache_tuned"):
-        adaptation = getattr(record, key)
-        if adaptation is not None:
-            parts.append(_format_scores(key.replace("_", ", "), adaptation))
-    return f"{record.recipe}, {record.epochs} epoch{'s' * (record.epochs != 1)}: {'; '.join(parts)}"
-
-
-def _format_scores(name: str, scores: "StageResult | Adaptation") -> str:
     from highrank.evaluation.perplexity import format_perplexity
+    from highrank.runs.evaluations import RESULTS
 
-    return f"{name}: valid {format_perplexity(scores.valid_ppl)}, test {format_perplexity(scores.test_ppl)}"
+    results: dict[str, StageResult | Adaptation | None] = {f"stage {stage.stage}": stage for stage in record.stages}
+    results |= {name.replace("_", ", "): getattr(record, name) for name in RESULTS}
+    parts = [
+        f"{name}: valid {format_perplexity(result.valid_ppl)}, test {format_perplexity(result.test_ppl)}"
+        for name, result in results.items()
+        if result is not None
+    ]
+    return f"{record.recipe}, {record.epochs} epochs: {'; '.join(parts)}"

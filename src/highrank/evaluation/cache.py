@@ -16,8 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from highrank.evaluation.mode import in_eval_mode
-from highrank.evaluation.perplexity import Evaluation
+from highrank.evaluation.perplexity import Evaluation, in_eval_mode
 from highrank.models.language_model import LanguageModel
 from highrank.progress import OnProgress, no_progress
 from highrank.recipes.recipe import CacheSettings
@@ -29,13 +28,6 @@ class Block(NamedTuple):
     states: Tensor  # (t, H)
     targets: Tensor  # (t,) the words that followed
     p_model: Tensor  # (t,) the model's probabilities of the targets, in float64
-
-
-class Probabilities(NamedTuple):
-    """Probabilities of the targets, in float64."""
-
-    model: Tensor  # (T - 1,)
-    cache: Tensor  # (P, T - 1)
 
 
 @torch.no_grad()
@@ -52,9 +44,9 @@ def cache_evaluate(
 
     `block` is the number of steps per forward pass; it bounds memory and does not change the result.
     """
-    blocks = _read(model, ids, block, on_progress)
-    p = cache_probabilities(blocks, [(min(settings.window, len(ids)), settings.theta)])
-    return Evaluation(mixed_nll(p.model, p.cache[0], settings.lamb), len(ids) - 1)
+    blocks = read_blocks(model, ids, block, on_progress)
+    p_model, p_cache = cache_probabilities(blocks, [(min(settings.window, len(ids)), settings.theta)])
+    return Evaluation(mixed_nll(p_model, p_cache[0], settings.lamb), len(ids) - 1)
 
 
 def mixed_nll(p_model: Tensor, p_cache: Tensor, lamb: float) -> float:
@@ -64,16 +56,10 @@ def mixed_nll(p_model: Tensor, p_cache: Tensor, lamb: float) -> float:
     return -mixed.log().mean().item()
 
 
-@torch.no_grad()
-@in_eval_mode
-def read_once(
-    model: LanguageModel, ids: Tensor, *, block: int = 500, on_progress: OnProgress = no_progress
-) -> list[Block]:
-    """Run the model over a text once, so that many cache settings can be tried on it. Keeps T x H numbers."""
-    return list(_read(model, ids, block, on_progress))
-
-
-def _read(model: LanguageModel, ids: Tensor, block: int, on_progress: OnProgress) -> Iterator[Block]:
+def read_blocks(
+    model: LanguageModel, ids: Tensor, block: int = 500, on_progress: OnProgress = no_progress
+) -> Iterator[Block]:
+    """Run the model over a text, `block` steps at a time. The caller switches to evaluation mode."""
     device = next(model.parameters()).device
     words = ids[:-1].to(device)
     targets = ids[1:].to(device)
@@ -87,8 +73,8 @@ def _read(model: LanguageModel, ids: Tensor, block: int, on_progress: OnProgress
 
 
 @torch.no_grad()
-def cache_probabilities(blocks: Iterable[Block], pairs: Sequence[tuple[int, float]]) -> Probabilities:
-    """Compute the cache's probabilities of the targets for each pair of a window and a theta."""
+def cache_probabilities(blocks: Iterable[Block], pairs: Sequence[tuple[int, float]]) -> tuple[Tensor, Tensor]:
+    """Compute the targets' probabilities in float64: the model's, (T - 1,), and the cache's per pair, (P, T - 1)."""
     longest = max(window for window, _ in pairs)
     keys, followers = None, None  # states and the words after them, for the last `longest` steps
     p_model, p_cache = [], []
@@ -111,4 +97,4 @@ def cache_probabilities(blocks: Iterable[Block], pairs: Sequence[tuple[int, floa
         p_cache.append(torch.stack(by_pair))
         keys = keys[-longest:]
         followers = followers[-longest:]
-    return Probabilities(torch.cat(p_model), torch.cat(p_cache, dim=1))
+    return torch.cat(p_model), torch.cat(p_cache, dim=1)

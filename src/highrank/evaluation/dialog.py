@@ -9,8 +9,7 @@ from torch import Tensor
 from highrank.data.dialog import BOS, EOS, OTHER, PAD, SAME, UNK, Batch, DialogBatches
 from highrank.evaluation.beam import beam_search
 from highrank.evaluation.bleu import BleuScores, corpus_bleu, precision_recall
-from highrank.evaluation.mode import in_eval_mode
-from highrank.evaluation.perplexity import Evaluation
+from highrank.evaluation.perplexity import Evaluation, in_eval_mode
 from highrank.models.seq2seq import Seq2Seq
 from highrank.progress import OnProgress, no_progress
 from highrank.recipes.switchboard import DecodingSpec

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from highrank.evaluation.mode import in_eval_mode
+from highrank.evaluation.perplexity import in_eval_mode
 from highrank.models.language_model import LanguageModel
 
 # Evaluation mode lasts for one step only, so the caller may train between two words of the stream.

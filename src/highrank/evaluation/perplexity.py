@@ -8,15 +8,20 @@ starts.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from highrank.evaluation.mode import in_eval_mode
 from highrank.models.awd_lstm import Hidden
 from highrank.models.language_model import LanguageModel
 from highrank.ops.lstm import State
 from highrank.progress import OnProgress, no_progress
+
+Model = TypeVar("Model", bound=nn.Module)
+P = ParamSpec("P")
+Result = TypeVar("Result")
 
 
 def perplexity(nll: float) -> float:
@@ -37,6 +42,22 @@ class Evaluation:
     @property
     def perplexity(self) -> float:
         return perplexity(self.nll)
+
+
+def in_eval_mode(function: Callable[Concatenate[Model, P], Result]) -> Callable[Concatenate[Model, P], Result]:
+    """Run `function(model, ...)` in evaluation mode, then restore every module's previous mode."""
+
+    @wraps(function)
+    def wrapped(model: Model, *args: P.args, **kwargs: P.kwargs) -> Result:
+        modes = [(module, module.training) for module in model.modules()]  # submodules may differ from the model
+        model.eval()
+        try:
+            return function(model, *args, **kwargs)
+        finally:
+            for module, training in modes:
+                module.training = training
+
+    return wrapped
 
 
 @torch.no_grad()

@@ -6,6 +6,7 @@ in the same folder (`data/`) belong to the user and are not touched.
 
 import contextlib
 import hashlib
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,24 +102,13 @@ def cache_usage() -> list[CacheUsage]:
     """Count the cached files of each kind."""
     usage = []
     for kind, about in KINDS.items():
-        sizes = []
-        for file in _files(kind):
-            with contextlib.suppress(FileNotFoundError):  # the temporary file of a write that has just ended
-                sizes.append(file.stat().st_size)
-        usage.append(CacheUsage(cache_folder() / kind, about, len(sizes), sum(sizes)))
+        folder = cache_folder() / kind
+        sizes = [file.stat().st_size for file in folder.glob("*")]
+        usage.append(CacheUsage(folder, about, len(sizes), sum(sizes)))
     return usage
 
 
 def clear_cache() -> None:
-    """Delete the cached files, and their folders unless they hold other files."""
+    """Delete the cached files."""
     for kind in KINDS:
-        for file in _files(kind):
-            file.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # missing, or not empty
-            (cache_folder() / kind).rmdir()
-
-
-def _files(kind: str) -> list[Path]:
-    """List the files of one kind, including temporary ones of a write that was killed."""
-    folder = cache_folder() / kind
-    return sorted(file for end in (".safetensors", ".json", ".tmp") for file in folder.glob(f"*{end}"))
+        shutil.rmtree(cache_folder() / kind, ignore_errors=True)

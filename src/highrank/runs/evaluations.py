@@ -1,203 +1,186 @@
-"""Dynamic evaluation and the cache for records, saved as JSON lines in the run folder.
+"""Dynamic evaluation and the cache for runs and their records.
 
-Evaluating a split with either method takes minutes to hours. Each finished split and each finished search for settings
-is appended to evaluations.jsonl, so an interruption loses at most one of them, and the next `complete_record` computes
-only what is missing. A line counts only for the state of the run that it was computed from (`updates`). Delete the file
-to compute everything again.
+These evaluations take minutes to hours, so `complete_record` appends a line to evaluations.jsonl in the run folder for
+each finished split. A result is computed if neither these lines nor the record that is replaced have it for the run's
+current weights; a search on another number of tokens replaces the previous one.
 """
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from highrank.data.corpus import Corpus
 from highrank.errors import UserError
-from highrank.evaluation.tune import OnPoint, Tuning
+from highrank.evaluation.cache import cache_evaluate
+from highrank.evaluation.dynamic import dynamic_evaluate
+from highrank.evaluation.perplexity import Evaluation
+from highrank.evaluation.tune import OnPoint, Settings, Tuning, tune_cache, tune_dynamic
+from highrank.models.language_model import LanguageModel
 from highrank.progress import OnStage, no_stages
-from highrank.recipes.recipe import CacheSettings, DynamicSettings
+from highrank.recipes import cache_settings, dynamic_settings
+from highrank.recipes.recipe import DynamicSettings
 from highrank.runs import checkpoint as checkpoints
-from highrank.runs.adaptation import CacheEvaluation, DynamicEvaluation
+from highrank.runs.cache import cached_statistics
 from highrank.runs.folder import Run, load
 from highrank.runs.provenance import Provenance, provenance
 from highrank.runs.record import Adaptation, RunRecord, current_summary, read_record
 from highrank.schema import from_json, to_json
 
-METHODS: dict[str, Any] = {"dynamic": DynamicEvaluation, "cache": CacheEvaluation}
+PUBLISHED: dict[str, Callable[[str], Settings]] = {"dynamic": dynamic_settings, "cache": cache_settings}
+RESULTS = ("dynamic", "dynamic_tuned", "cache", "cache_tuned")  # fields of RunRecord
+SPLITS = ("valid", "test")
 MOST_TRIED = 20  # points of a search that a record lists; the cache tries thousands
 
 
-@dataclass(frozen=True, kw_only=True)
-class SplitLine:
-    """The perplexity of one split."""
+class AdaptiveEvaluation:
+    """Dynamic evaluation or the cache for one model, depending on the type of the settings."""
 
-    kind: Literal["split"] = "split"
-    method: str  # a key of METHODS
-    tuned: bool
+    def __init__(self, model: LanguageModel, corpus: Corpus, start: Settings, on_stage: OnStage = no_stages) -> None:
+        self.model = model
+        self.corpus = corpus
+        self.start = start
+        self.on_stage = on_stage
+        self.statistics: list[Tensor] = []
+        if isinstance(start, DynamicSettings):
+            on_progress = partial(on_stage, "gradient statistics")
+            self.statistics = cached_statistics(model, corpus.splits["train"], start, on_progress)
+
+    def evaluate(self, split: str, settings: Settings, stage: str) -> Evaluation:
+        """Compute the perplexity of a split."""
+        ids = self.corpus.splits[split]
+        on_progress = partial(self.on_stage, stage)
+        if isinstance(settings, DynamicSettings):
+            return dynamic_evaluate(self.model, ids, self.statistics, settings, on_progress)
+        return cache_evaluate(self.model, ids, settings, on_progress=on_progress)
+
+    def tune(self, tokens: int | None = None, on_point: OnPoint | None = None) -> Tuning:
+        """Search for the best settings on the first `tokens` of validation. The cache does not call `on_point`."""
+        ids = self.corpus.splits["valid"][: None if tokens is None else tokens + 1]
+        if isinstance(self.start, DynamicSettings):
+            on_progress = partial(self.on_stage, "tuning dynamic evaluation")
+            return tune_dynamic(self.model, ids, self.statistics, self.start, on_point, on_progress)
+        return tune_cache(self.model, ids, self.start, partial(self.on_stage, "tuning the cache"))
+
+
+@dataclass(frozen=True)
+class Line:
+    """The format of a line of evaluations.jsonl: the perplexity of one split."""
+
+    updates: int | None  # of the run; lines with another number belong to earlier weights
+    result: str  # one of RESULTS
     split: str
-    settings: DynamicSettings | CacheSettings
+    settings: Settings
     perplexity: float
     seconds: float
-    updates: int  # of the run when it was evaluated
     provenance: Provenance
-
-
-@dataclass(frozen=True, kw_only=True)
-class TuningLine:
-    """The result of one search for settings."""
-
-    kind: Literal["tuning"] = "tuning"
-    method: str
-    tuning: Tuning
-    updates: int
-    provenance: Provenance
+    tuning: Tuning | None  # the search that chose the settings
 
 
 class EvaluationLog:
-    """The lines of evaluations.jsonl that belong to the current state of a run."""
+    """evaluations.jsonl: the last line per result and split for a run's current weights."""
 
-    def __init__(self, run: Run, updates: int) -> None:
+    def __init__(self, run: Run, updates: int | None) -> None:
         self.path = run.folder / "evaluations.jsonl"
-        self.updates = updates
-        lines = [line for line in _read_lines(self.path) if line.updates == updates]
-        self.splits = [line for line in lines if isinstance(line, SplitLine)]
-        self.tunings = [line for line in lines if isinstance(line, TuningLine)]
+        text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
+        try:
+            lines = [from_json(Line, json.loads(line)) for line in text.splitlines()]
+        except ValueError as error:
+            raise UserError(f"{self.path} is damaged ({error}): delete it to compute the results again.") from None
+        self.lines = {(line.result, line.split): line for line in lines if line.updates == updates}
 
-    def tune(self, name: str, method: Any, ids: Tensor, device: torch.device, on_point: OnPoint | None) -> Any:
-        """Return the best settings on `ids`, from the log if it has a search on as many tokens."""
-        for line in self.tunings:
-            if line.method == name and line.tuning.tokens == len(ids) - 1:
-                return line.tuning.best
-        tuning = method.tune(ids, method.published, on_point).summary(MOST_TRIED)
-        line = TuningLine(method=name, tuning=tuning, updates=self.updates, provenance=Provenance(**provenance(device)))
-        self.tunings.append(line)
-        self._append(line)
-        return tuning.best
-
-    def evaluate(
-        self, name: str, method: Any, settings: Any, splits: dict[str, Tensor], device: torch.device, *, tuned: bool
-    ) -> None:
-        """Evaluate validation and test, unless they are in the log."""
-        for split in ("valid", "test"):
-            key = (name, tuned, split, settings)
-            if any((line.method, line.tuned, line.split, line.settings) == key for line in self.splits):
-                continue
-            method.prepare(settings)
-            start = time.perf_counter()
-            result = method.evaluate(splits[split], settings, f"{split}, {name}{', tuned' * tuned}")
-            line = SplitLine(
-                method=name,
-                tuned=tuned,
-                split=split,
-                settings=settings,
-                perplexity=result.perplexity,
-                seconds=time.perf_counter() - start,
-                updates=self.updates,
-                provenance=Provenance(**provenance(device)),
-            )
-            self.splits.append(line)
-            self._append(line)
-
-    def _append(self, line: SplitLine | TuningLine) -> None:
+    def append(self, line: Line) -> None:
         """Append a line to the file."""
         try:
             with open(self.path, "a", encoding="utf-8") as file:
                 file.write(json.dumps(to_json(line)) + "\n")
         except OSError as error:
             raise UserError(f"cannot write {self.path}: {error.strerror or error}.") from error
+        self.lines[line.result, line.split] = line
 
-    def adaptation(self, name: str, *, tuned: bool) -> Adaptation | None:
-        """Return the last result of a method for which both splits are finished."""
-        splits = [line for line in self.splits if (line.method, line.tuned) == (name, tuned)]
-        test = next((line for line in reversed(splits) if line.split == "test"), None)
-        if test is None:
-            return None
-        valid = next(line for line in splits if line.split == "valid" and line.settings == test.settings)
-        searches = [line.tuning for line in self.tunings if line.method == name and line.tuning.best == test.settings]
-        return Adaptation(
-            settings=test.settings,
-            valid_ppl=valid.perplexity,
-            test_ppl=test.perplexity,
-            seconds=valid.seconds + test.seconds,
-            provenance=test.provenance,
-            tuning=searches[-1] if tuned else None,
-        )
-
-
-def _read_lines(path: Path) -> list[SplitLine | TuningLine]:
-    if not path.exists():
-        return []
-    lines: list[SplitLine | TuningLine] = []
-    for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        try:
-            data = json.loads(text)
-            kind: type[SplitLine] | type[TuningLine] = TuningLine if data["kind"] == "tuning" else SplitLine
-            lines.append(from_json(kind, data))
-        except (KeyError, TypeError, ValueError) as error:
-            raise UserError(f"line {number} of {path} is damaged ({error}): delete that line.") from None
-    return lines
+    def add_to(self, record: RunRecord) -> RunRecord:
+        """Return `record` with every result of which both splits are finished."""
+        results: dict[str, Any] = {}
+        for result in RESULTS:
+            valid = self.lines.get((result, "valid"))
+            test = self.lines.get((result, "test"))
+            if valid is not None and test is not None and valid.tuning == test.tuning:
+                seconds = valid.seconds + test.seconds
+                results[result] = Adaptation(
+                    test.settings, valid.perplexity, test.perplexity, seconds, test.provenance, test.tuning
+                )
+        return replace(record, **results)
 
 
 def complete_record(
     run: Run,
     corpus: Corpus,
     device: torch.device,
-    methods: Sequence[str] = (),  # keys of METHODS
+    methods: Sequence[str] = (),  # "dynamic", "cache"
     *,
     tune: bool = False,
     tune_tokens: int | None = None,  # of validation; None: all
-    earlier: RunRecord | None = None,
+    earlier: RunRecord | None = None,  # the record that is replaced
     on_stage: OnStage = no_stages,
     on_point: OnPoint | None = None,
 ) -> RunRecord:
-    """Return the record of a run's current state, after computing those results of `methods` that are missing.
+    """Return the record of a run's current weights, after computing those results of `methods` that are missing.
 
-    Each method uses its published settings; `tune` adds a second result with settings found on validation. Results in
-    `earlier`, a record of the same state, are not missing.
+    Each method uses its published settings; `tune` adds a second result with settings found on validation.
     """
     summary = current_summary(run, corpus, device, on_stage)
-    assert summary.updates is not None
     log = EvaluationLog(run, summary.updates)
-    finished = _assemble(summary, log, earlier)
+    record = log.add_to(earlier if earlier is not None and earlier.updates == summary.updates else summary)
     model = load(run.folder, device).model
+    longest = len(corpus.splits["valid"]) - 1
+    tokens = min(tune_tokens or longest, longest)
+
+    def evaluate(result: str, settings: Settings, tuning: Tuning | None = None) -> None:
+        for split in ("valid", "test"):
+            line = log.lines.get((result, split))
+            if line is None or line.tuning != tuning:
+                start = time.perf_counter()
+                ppl = method.evaluate(split, settings, f"{split}, {result.replace('_', ', ')}").perplexity
+                seconds = time.perf_counter() - start
+                machine = Provenance(**provenance(device))
+                log.append(Line(summary.updates, result, split, settings, ppl, seconds, machine, tuning))
+
     for name in methods:
-        method = METHODS[name](model, corpus, on_stage)
-        published: Adaptation | None = getattr(finished, name)
-        if published is None or published.settings != method.published:
-            log.evaluate(name, method, method.published, corpus.splits, device, tuned=False)
-        if tune:
-            ids = corpus.splits["valid"][: None if tune_tokens is None else tune_tokens + 1]
-            tuned: Adaptation | None = getattr(finished, f"{name}_tuned")
-            if tuned is None or tuned.tuning is None or tuned.tuning.tokens != len(ids) - 1:
-                best = log.tune(name, method, ids, device, on_point)
-                log.evaluate(name, method, best, corpus.splits, device, tuned=True)
-    return _assemble(summary, log, earlier)
+        published = PUBLISHED[name](corpus.name)
+        method = AdaptiveEvaluation(model, corpus, published, on_stage)
+        if getattr(record, name) is None:
+            evaluate(name, published)
+        result = f"{name}_tuned"
+        if tune and _search(getattr(record, result), tokens) is None:
+            tuning = _search(log.lines.get((result, "valid")), tokens)
+            if tuning is None:
+                tuning = method.tune(tokens, on_point)
+                tuning = replace(tuning, tried=tuning.tried[:MOST_TRIED])
+            evaluate(result, tuning.best, tuning)
+    return log.add_to(record)
 
 
-def _assemble(summary: RunRecord, log: EvaluationLog, earlier: RunRecord | None) -> RunRecord:
-    """Add the results in the log to a summary, and those in `earlier` that the log does not have."""
-    results: dict[str, Any] = {}
-    for name in METHODS:
-        for key, tuned in ((name, False), (f"{name}_tuned", True)):
-            results[key] = log.adaptation(name, tuned=tuned) or getattr(earlier, key, None)
-    return replace(summary, **results)
+def _search(result: Adaptation | Line | None, tokens: int) -> Tuning | None:
+    """Return the search behind a result, if it was on that many tokens."""
+    tuning = None if result is None else result.tuning
+    return tuning if tuning is not None and tuning.tokens == tokens else None
 
 
 def read_earlier(run: Run, path: Path) -> RunRecord | None:
-    """Read the record that a new one is to replace at `path`; None if the run has been trained further since.
+    """Read the record that is replaced at `path`; None if there is none.
 
-    Raise a UserError if it belongs to another run, or to a copy of this run that was trained further elsewhere: this
-    run could not compute its results again.
+    Raise a UserError if this run could not compute its results again: for another run, and for a later state.
     """
+    if not path.exists():
+        return None
     record = read_record(path)
-    updates = checkpoints.read(run.folder).state.step
-    if record.provenance.started != run.info().provenance.started:
-        raise UserError(f"{path} is the record of another run: choose another file.")
-    if record.updates is not None and record.updates > updates:
-        raise UserError(f"{path} is a later record of this run, after {record.epochs} epochs: choose another file.")
-    return record if record.updates == updates else None
+    same_run = record.provenance.started == run.info().provenance.started
+    if not same_run or (record.updates or 0) > checkpoints.read(run.folder).state.step:
+        raise UserError(f"{path} is the record of another run, or of a later state of this one: choose another file.")
+    return record
