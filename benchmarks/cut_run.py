@@ -12,43 +12,29 @@ import math
 import statistics
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from highrank.bench.table import Row, Table, origin
+from highrank.bench.table import write_csv
 from highrank.data.corpus import Corpus, load_corpus
 from highrank.recipes import get_recipe, override
 from highrank.recipes.recipe import Recipe
 from highrank.runs.export import export_run, import_run
 from highrank.runs.folder import Run
+from highrank.runs.provenance import provenance
 from highrank.runs.record import summarize
 from highrank.runs.training import train
 
 # Averaging starts with the fifth epoch, by finetuning, so that a short run of pydoc-mos has both kinds of epochs.
 SHORT = ["train.max_epochs=4", "train.finetunes=1", "train.finetune_max_epochs=1000"]
 SHARD_BYTES = 15 * 10**6
+Row = dict[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
-class CutRow(Row):
-    recipe: str
-    settings: str
-    dtype: str
-    averages_only: bool
-    seed: int
-    epochs: int
-    cut: int  # the epoch after which the run was exported
-    averaged_from: int | None
-    uncut_valid_ppl: float
-    uncut_test_ppl: float
-    cut_valid_ppl: float
-    cut_test_ppl: float
-    lost: float  # nats per token on test
-
-
-def compare_runs(recipe: Recipe, corpus: Corpus, arguments: argparse.Namespace, folder: Path) -> Iterator[CutRow]:
+def compare_runs(recipe: Recipe, corpus: Corpus, arguments: argparse.Namespace, folder: Path) -> Iterator[Row]:
     """Train one seed uncut and from an export at every cut; yield one row per cut."""
     device = torch.device(arguments.device)
 
@@ -67,12 +53,12 @@ def compare_runs(recipe: Recipe, corpus: Corpus, arguments: argparse.Namespace, 
         copy = Run(folder / f"copy-{cut}")
         import_run(folder / f"export-{cut}", copy)
         continued = summarize(copy, corpus, device, train_to(copy, arguments.epochs), batch_size=10)
-        yield CutRow(
+        yield dict(
             recipe=recipe.name, settings=" ".join(arguments.set), dtype=arguments.dtype,
             averages_only=arguments.averages_only, seed=recipe.train.seed, epochs=arguments.epochs, cut=cut,
             averaged_from=uncut.averaged_from, uncut_valid_ppl=uncut.valid_ppl, uncut_test_ppl=uncut.test_ppl,
             cut_valid_ppl=continued.valid_ppl, cut_test_ppl=continued.test_ppl,
-            lost=math.log(continued.test_ppl / uncut.test_ppl), **origin(device),
+            lost=math.log(continued.test_ppl / uncut.test_ppl), **provenance(device),
         )  # fmt: skip
 
 
@@ -91,21 +77,17 @@ def main() -> None:
     arguments = parser.parse_args()
     base = get_recipe(arguments.recipe)
     corpus = load_corpus(base.data.corpus, arguments.data_dir, base.data.level)
-    table = Table(arguments.csv, CutRow)
-    print(f"{'seed':>6} {'cut':>4} {'uncut test':>11} {'cut test':>11} {'lost, nats':>11}")
+    rows: list[Row] = []
     for seed in arguments.seeds:
         recipe = override(base, [*arguments.set, f"train.seed={seed}"])
         with tempfile.TemporaryDirectory() as folder:
             for row in compare_runs(recipe, corpus, arguments, Path(folder)):
-                table.add(row)
-                ppl = f"{row.uncut_test_ppl:>11.3f} {row.cut_test_ppl:>11.3f}"
-                print(f"{seed:>6} {row.cut:>4} {ppl} {row.lost:>+11.5f}", flush=True)
-    if len(arguments.seeds) > 1:
-        uncut = {row.seed: math.log(row.uncut_test_ppl) for row in table.rows}
-        print(f"spread between seeds, uncut (one standard deviation): {statistics.stdev(uncut.values()):.5f} nats")
-        for cut in arguments.cut:
-            lost = [row.lost for row in table.rows if row.cut == cut]
-            print(f"cut after {cut}: mean {statistics.mean(lost):+.5f}, largest {max(map(abs, lost)):.5f}")
+                rows.append(row)
+                write_csv(arguments.csv, rows)
+                print(f"seed {seed}, cut after {row['cut']}: lost {row['lost']:+.5f} nats per token", flush=True)
+    for cut in arguments.cut:
+        lost = [row["lost"] for row in rows if row["cut"] == cut]
+        print(f"cut after {cut}: lost {statistics.mean(lost):+.5f} nats on average, {max(map(abs, lost)):.5f} at most")
     print(f"Written to {arguments.csv}")
 
 

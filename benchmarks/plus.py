@@ -12,15 +12,17 @@ import argparse
 import math
 import statistics
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from highrank.bench.table import Row, Table, origin
+from highrank.bench.table import write_csv
 from highrank.data.corpus import load_corpus
 from highrank.recipes import get_recipe, override
 from highrank.runs.folder import Run
+from highrank.runs.provenance import provenance
 from highrank.runs.record import summarize
 from highrank.runs.training import train
 
@@ -36,32 +38,14 @@ VARIANTS = {
 RESULTS = ("epochs", "valid_ppl", "test_ppl", "best_epoch", "averaged_from", "seconds")  # from the run's summary
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlusRow(Row):
-    recipe: str
-    settings: str
-    tokens: int
-    variant: str
-    seed: int
-    epochs: int
-    valid_ppl: float
-    test_ppl: float
-    best_epoch: int
-    averaged_from: int | None
-    seconds: float
-
-
-def describe_gains(rows: list[PlusRow]) -> list[str]:
+def describe_gains(rows: list[dict[str, Any]]) -> list[str]:
     """Return one line per variant with its gain over the plain one, in nats per token on test."""
-    nats = {(row.variant, row.seed): math.log(row.test_ppl) for row in rows}
-    plain = {seed: loss for (variant, seed), loss in nats.items() if variant == "plain"}
+    nats = {(row["variant"], row["seed"]): math.log(row["test_ppl"]) for row in rows}
     lines = []
-    if len(plain) > 1:
-        spread = statistics.stdev(plain.values())
-        lines.append(f"plain: {statistics.mean(plain.values()):.4f}, between seeds +- {spread:.4f}")
-    for variant in dict.fromkeys(row.variant for row in rows if row.variant != "plain"):
-        gains = [plain[seed] - loss for (name, seed), loss in nats.items() if name == variant and seed in plain]
-        if len(gains) > 1:
+    for variant in VARIANTS:
+        seeds = [seed for name, seed in nats if name == variant and ("plain", seed) in nats]
+        gains = [nats["plain", seed] - nats[variant, seed] for seed in seeds]
+        if variant != "plain" and len(gains) > 1:
             error = statistics.stdev(gains) / math.sqrt(len(gains))
             lines.append(f"{variant}: gains {statistics.mean(gains):+.4f} +- {error:.4f} (standard error)")
     return lines
@@ -84,7 +68,7 @@ def main() -> None:
     corpus = load_corpus(base.data.corpus, arguments.data_dir, base.data.level)
     ids = corpus.splits["train"][: arguments.tokens or None]
     corpus = replace(corpus, splits={**corpus.splits, "train": ids})
-    table = Table(arguments.csv, PlusRow)
+    rows: list[dict[str, Any]] = []
     for seed in arguments.seeds:
         for variant in arguments.variants:
             recipe = override(base, [*arguments.set, *VARIANTS[variant], f"train.seed={seed}"])
@@ -92,13 +76,14 @@ def main() -> None:
                 run = Run(Path(folder) / "run")
                 outcome = train(recipe, corpus, run, device, max_epochs=arguments.epochs)
                 summary = summarize(run, corpus, device, outcome, batch_size=10)
-            row = PlusRow(
+            row = dict(
                 recipe=recipe.name, settings=" ".join(arguments.set), tokens=len(ids), variant=variant, seed=seed,
-                **{key: getattr(summary, key) for key in RESULTS}, **origin(device),
+                **{key: getattr(summary, key) for key in RESULTS}, **provenance(device),
             )  # fmt: skip
-            table.add(row)
-            print(f"seed {seed}, {variant}: valid {row.valid_ppl:.2f}, test {row.test_ppl:.2f}", flush=True)
-    print("\n".join(describe_gains(table.rows)))
+            rows.append(row)
+            write_csv(arguments.csv, rows)
+            print(f"seed {seed}, {variant}: valid {row['valid_ppl']:.2f}, test {row['test_ppl']:.2f}", flush=True)
+    print("\n".join(describe_gains(rows)))
     print(f"Written to {arguments.csv}")
 
 

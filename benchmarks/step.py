@@ -1,7 +1,7 @@
 """How long does a training step take? The same as `highrank bench step`.
 
 python benchmarks/step.py                              the paper's table of slowdowns on a GPU
-python benchmarks/step.py --recipes ptb-softmax,ptb-mos --how plain
+python benchmarks/step.py --recipes ptb-softmax,ptb-mos --plain
 """
 
 import sys

@@ -1,6 +1,5 @@
 """Every implementation that is timed computes the same loss."""
 
-import enum
 import sys
 import types
 
@@ -9,28 +8,18 @@ import torch
 import torch.nn.functional as F
 
 from highrank.bench import peers
-from highrank.bench.peers import implementations, relative_errors
-from highrank.ops.mos_nll import mos_nll
+from highrank.bench.peers import IMPLEMENTATIONS, ONE_SOFTMAX, TORCH_SOFTMAX, relative_error
 
 CPU = torch.device("cpu")
 SHAPE = (48, 3, 20, 1000)
 
 
-@pytest.mark.parametrize("one", implementations(CPU, torch.float32), ids=lambda one: one.name)
+@pytest.mark.parametrize("one", [*IMPLEMENTATIONS, ONE_SOFTMAX, TORCH_SOFTMAX], ids=lambda one: one.name)
 def test_an_implementation_agrees_with_float64(one):
-    nll, grad = relative_errors(one.load(), SHAPE, CPU, torch.float32)
-    assert nll < 1e-5
-    assert grad < 1e-4  # the naive one is cut off at a probability of 1e-8
-
-
-def test_a_row_loss_that_ignores_upstream_gradients_has_a_large_error():
-    def forgetful(a, w, b, y):
-        rows = F.cross_entropy(F.linear(a, w, b), y, reduction="none")
-        return rows.detach() + (rows - rows.detach()).mean()
-
-    nll, grad = relative_errors(peers.compose(forgetful), SHAPE, CPU, torch.float32)
-    assert nll < 1e-5
-    assert grad > 0.1
+    if one.gpu_only or ("linear_cross_entropy" in one.name and not hasattr(F, "linear_cross_entropy")):
+        pytest.skip("needs a GPU, or torch 2.13")
+    k = 1 if "K = 1" in one.name else 3
+    assert relative_error(one.load(), (48, k, 20, 1000), CPU, torch.float32) < 1e-4  # the naive one is cut off at 1e-8
 
 
 def test_a_loss_that_gives_every_token_the_same_gradient_has_a_large_error():
@@ -38,46 +27,18 @@ def test_a_loss_that_gives_every_token_the_same_gradient_has_a_large_error():
         nll = peers.naive(*inputs)
         return nll.detach() + (nll - nll.detach()).mean()
 
-    nll, grad = relative_errors(even, SHAPE, CPU, torch.float32)
-    assert nll < 1e-5
-    assert grad > 0.1
+    assert relative_error(even, SHAPE, CPU, torch.float32) > 0.1
 
 
-def fake_cut_cross_entropy(monkeypatch, names, function):
-    """Install a stand-in for the package with the given modes."""
-    module = types.ModuleType("cut_cross_entropy")
-    module.LinearCrossEntropyImpl = enum.IntEnum("LinearCrossEntropyImpl", names)
-    module.linear_cross_entropy = function
-    monkeypatch.setitem(sys.modules, "cut_cross_entropy", module)
+def test_cut_cross_entropy_is_exact_with_a_bias(monkeypatch):
+    filters = set()
 
-
-def test_cut_cross_entropy_without_a_bias_is_exact(monkeypatch):
-    modes = set()
-
-    def old(e, c, targets, reduction="mean", filter_eps="high", impl="cce"):
-        modes.add((filter_eps, impl))
+    def linear_cross_entropy(e, c, targets, reduction="mean", filter_eps="high"):
+        filters.add(filter_eps)
         assert e.shape[1] % 16 == 0
         return F.cross_entropy(F.linear(e, c), targets, reduction=reduction)
 
-    fake_cut_cross_entropy(monkeypatch, ["CCE"], old)
-    assert max(relative_errors(peers.cut_cross_entropy(), SHAPE, CPU, torch.float32)) < 1e-5
-    assert modes == {(None, "cce")}  # the filter of small gradients is off
-
-
-def test_cut_cross_entropy_with_a_bias_is_exact(monkeypatch):
-    modes = set()
-
-    def new(e, c, targets, bias=None, reduction="mean", filter_eps="high", impl="cce"):
-        modes.add(impl)
-        return F.cross_entropy(F.linear(e, c, bias), targets, reduction=reduction)
-
-    fake_cut_cross_entropy(monkeypatch, ["CCE", "CCE_EXACT"], new)
-    assert max(relative_errors(peers.cut_cross_entropy(), SHAPE, CPU, torch.float32)) < 1e-5
-    assert modes == {"cce_exact"}
-
-
-def test_torchs_softmax_is_the_mixture_of_one():
-    h, _, w, b, y = peers.make_inputs((6, 1, 5, 11), CPU, torch.float32)
-    log_pi = torch.zeros(6, 1)
-    expected = mos_nll(h, log_pi, w, b, y)
-    torch.testing.assert_close(peers.plain_softmax(h, log_pi, w, b, y), expected, rtol=1e-5, atol=1e-5)
+    module = types.SimpleNamespace(linear_cross_entropy=linear_cross_entropy)
+    monkeypatch.setitem(sys.modules, "cut_cross_entropy", module)
+    assert relative_error(peers.cut_cross_entropy(), SHAPE, CPU, torch.float32) < 1e-5
+    assert filters == {None}  # no gradient is dropped

@@ -1,99 +1,69 @@
-"""Rows of benchmarks as CSV files."""
+"""Benchmarks as jobs that fill in rows, and rows as CSV files."""
 
-import csv
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
-import torch
 
-from highrank.bench.lstm import LSTMRow
 from highrank.bench.mos_nll import LossRow
-from highrank.bench.scaling import ScalingRow
-from highrank.bench.step import StepRow
-from highrank.bench.table import Row, Table, machine_name, origin, read_rows
+from highrank.bench.table import Benchmark, fill_times_ours, read_rows, run_benchmark, to_columns, write_csv
 from highrank.errors import UserError
 
-RESULTS = Path(__file__).parents[2] / "results" / "benchmarks"
-ORIGIN = {"highrank": "1", "commit": None, "python": "3", "torch": "2", "machine": "a, b", "started": "now"}
+ORIGIN = {"highrank": "1", "commit": None, "python": "3", "torch": "2", "machine": 'a, "b"', "started": "now"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sample(Row):
-    name: str
-    count: int
-    graphs: bool
-    ms: float | None = None
+def loss_row(implementation="naive", **changes):
+    known = {"size": "tiny", "N": 16, "K": 3, "D": 8, "V": 60, "dtype": "float32", "device": "cpu"}
+    return LossRow(**{**ORIGIN, **known, "implementation": implementation, **changes})
 
 
-def sample(**changes):
-    return Sample(**{"name": 'a "b", c', "count": 3, "graphs": False, "ms": 0.1 + 0.2, **ORIGIN, **changes})
+def test_a_job_that_fails_does_not_stop_the_others(tmp_path):
+    def fail(row):
+        raise RuntimeError("no kernel image")
+
+    jobs = [(loss_row(), fail), (loss_row(), lambda row: replace(row, median_ms=2.0))]
+    rows = run_benchmark(Benchmark("x", jobs, lambda rows: rows), tmp_path / "x.csv")
+    assert [row.status for row in rows] == ["failed: RuntimeError: no kernel image", "ok"]
+    assert read_rows(tmp_path / "x.csv", LossRow) == rows
 
 
-def test_rows_survive_the_round_trip(tmp_path):
-    table = Table(tmp_path / "new" / "a.csv", Sample)
-    rows = [sample(), sample(graphs=True, ms=None, load=0.5)]
-    for row in rows:
-        table.add(row)
-    assert read_rows(table.path, Sample) == rows
+def test_the_file_is_complete_after_every_job(tmp_path):
+    file = tmp_path / "x.csv"
+    counts = []
+
+    def count_rows(row):
+        counts.append(len(read_rows(file, LossRow)) if file.exists() else 0)
+        return row
+
+    run_benchmark(Benchmark("x", [(loss_row(), count_rows)] * 3, lambda rows: rows), file)
+    assert counts == [0, 1, 2]
 
 
-def test_the_file_is_complete_after_every_row(tmp_path):
-    table = Table(tmp_path / "a.csv", Sample)
-    for count in range(1, 3):
-        table.add(sample())
-        assert len(read_rows(table.path, Sample)) == count
-
-
-def test_a_rows_own_columns_come_first(tmp_path):
-    table = Table(tmp_path / "a.csv", Sample)
-    table.add(sample())
-    with open(table.path, newline="") as file:
-        assert next(csv.reader(file))[:5] == ["name", "count", "graphs", "ms", "highrank"]
+def test_ratios_compare_with_the_fastest_of_ours_at_the_same_size():
+    rows = [
+        loss_row("highrank, chunked", best_ms=4.0),
+        loss_row("highrank, triton", best_ms=1.0),
+        loss_row("peer", best_ms=3.0),
+        loss_row("broken"),
+        loss_row("highrank, chunked", best_ms=0.5, size="other"),
+    ]
+    assert [row.times_ours for row in fill_times_ours(rows)] == [4.0, 1.0, 3.0, None, 1.0]
 
 
 def test_unknown_columns_are_ignored_and_missing_ones_take_their_default(tmp_path):
     path = tmp_path / "a.csv"
-    path.write_text("name,count,graphs,extra,highrank,commit,python,torch,machine,started\nx,2,True,9,1,,3,2,m,now\n")
-    (row,) = read_rows(path, Sample)
-    assert (row.name, row.count, row.graphs, row.ms, row.load) == ("x", 2, True, None, None)
+    write_csv(path, [to_columns(loss_row(median_ms=0.1 + 0.2, rounds=3))])
+    path.write_text(path.read_text().replace("error", "unknown"))
+    assert read_rows(path, LossRow) == [loss_row(median_ms=0.1 + 0.2, rounds=3)]
 
 
-@pytest.mark.parametrize(("column", "value"), [("count", "2.5"), ("ms", "fast"), ("graphs", "1"), ("count", "")])
-def test_a_cell_of_the_wrong_type_is_named(tmp_path, column, value):
-    table = Table(tmp_path / "a.csv", Sample)
-    table.add(sample(**{column: value}))
-    with pytest.raises(UserError, match=rf'a.csv, row 1: "{column}"'):
-        read_rows(table.path, Sample)
+@pytest.mark.parametrize(("column", "value"), [("N", "2.5"), ("median_ms", "fast"), ("K", "")])
+def test_a_cell_of_the_wrong_type_is_an_error_that_names_the_file(tmp_path, column, value):
+    write_csv(tmp_path / "a.csv", [to_columns(loss_row(**{column: value}))])
+    with pytest.raises(UserError, match=r"a\.csv"):
+        read_rows(tmp_path / "a.csv", LossRow)
 
 
 def test_a_missing_column_is_named(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text("name,graphs\nx,True\n")
-    with pytest.raises(UserError, match="highrank"):
-        read_rows(path, Sample)
-
-
-@pytest.mark.parametrize(
-    ("pattern", "row_type"),
-    [("mos_nll_[ch]*.csv", LossRow), ("mos_nll_scaling_*.csv", ScalingRow), ("lstm_*.csv", LSTMRow),
-     ("step_[ch]*0.csv", StepRow), ("step_cpu.csv", StepRow), ("step_h200_again.csv", StepRow)],
-)  # fmt: skip
-def test_the_committed_results_can_be_read(pattern, row_type):
-    files = list(RESULTS.glob(pattern))
-    assert files
-    for file in files:
-        assert all(row.median_ms > 0 for row in read_rows(file, row_type))
-
-
-def test_the_origin_has_every_column():
-    assert origin(torch.device("cpu")).keys() == Row.__dataclass_fields__.keys()
-
-
-@pytest.mark.parametrize(
-    ("name", "file"),
-    [("NVIDIA H200", "h200"), ("NVIDIA GeForce RTX 4090", "rtx_4090"), ("Tesla V100-SXM2", "tesla_v100_sxm2")],
-)
-def test_files_are_named_after_the_machine(monkeypatch, name, file):
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
-    assert machine_name(torch.device("cuda")) == file
+    (tmp_path / "a.csv").write_text("implementation,K\nx,3\n")
+    with pytest.raises(UserError, match="dtype"):
+        read_rows(tmp_path / "a.csv", LossRow)

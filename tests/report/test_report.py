@@ -6,7 +6,7 @@ import pytest
 
 from highrank.bench.mos_nll import LossRow
 from highrank.bench.step import BENCH_ONLY, CASES, FAST, PLAIN, StepRow
-from highrank.bench.table import Table
+from highrank.bench.table import to_columns, write_csv
 from highrank.errors import UserError
 from highrank.recipes import get_recipe, override
 from highrank.report import paper
@@ -194,7 +194,7 @@ ORIGIN = {**PROVENANCE, "device": "cuda"}
 
 
 def step(recipe="ptb-mos", K=15, **changes):
-    values = {"settings": "", "how": FAST, "precision": "mixed", "graphs": True, "batch": 12, "bptt": 70,
+    values = {"settings": "", "how": FAST, "batch": 12, "bptt": 70,
               "vocabulary": 9, "softmax": "ptb-softmax", "paper_column": "PTB/bs", **ORIGIN}  # fmt: skip
     return StepRow(**{**values, "recipe": recipe, "K": K, **changes})
 
@@ -206,7 +206,7 @@ def loss(implementation, size="ptb", **changes):
 
 def write_benchmark(results, name, rows):
     (results / "benchmarks").mkdir(exist_ok=True)
-    Table(results / "benchmarks" / name, type(rows[0])).replace(rows)
+    write_csv(results / "benchmarks" / name, [to_columns(row) for row in rows])
 
 
 def test_slowdowns_come_from_the_fastest_steps(tmp_path):
@@ -214,7 +214,7 @@ def test_slowdowns_come_from_the_fastest_steps(tmp_path):
         step("ptb-softmax", 1, median_ms=4.0, tokens_per_second=210.0, slowdown=1.0),
         step(median_ms=3.0, tokens_per_second=280.0, slowdown=0.75),
         step(median_ms=30.0, tokens_per_second=28.0, slowdown=7.5, how=PLAIN),
-        step("ptb-mos-5", 5, status="skipped: no time left"),
+        step("ptb-mos-5", 5, status="failed: no memory left"),
     ]
     write_benchmark(tmp_path, "step_h200.csv", rows)
     cells = entries(tmp_path, "time")

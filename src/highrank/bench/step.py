@@ -8,27 +8,26 @@ softmax's, measured in the same run.
     # comparable, but does not print those of MoS-5 and MoS-10; here they are MoS-15's with fewer components.
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import ClassVar
 
 import torch
 
-from highrank.bench.benchmark import Benchmark, Job
-from highrank.bench.table import TimedRow, origin
-from highrank.bench.timing import time_blocks
+from highrank.bench.measure import time_blocks
+from highrank.bench.table import Benchmark, TimedRow, ratio
 from highrank.data.catalog import CORPORA
 from highrank.data.corpus import load_corpus
 from highrank.errors import UserError, nearest
+from highrank.memory import peak_bytes, reset_peak
 from highrank.models.language_model import build_model
 from highrank.recipes import RECIPES, DataSpec, ModelSpec, Recipe, TrainSpec, override
+from highrank.runs.provenance import provenance
 from highrank.training.graph import GraphedStep
 from highrank.training.nt_asgd import NTASGD
 from highrank.training.step import Step
 from highrank.training.two_tailed import TwoTailed
 
-How = Literal["auto", "fast", "plain", "both"]
 FAST, PLAIN = "mixed, graphs", "float32, eager"
 BILLION_VOCABULARY = 100_000  # words of the paper's vocabulary for the 1B corpus
 
@@ -49,33 +48,31 @@ class Case:
 
     name: str
     recipe: str
+    softmax: str  # the case that it is compared with
     settings: tuple[str, ...] = ()
-    softmax: str = ""  # the case that it is compared with
     column: str = ""  # of the paper's table
     paper: float | None = None
-    plain: bool = False  # whether "auto" also times it in float32 without graphs
-    averaging: bool = True
 
 
 CASES = {
     case.name: case
     for case in (
-        Case("ptb-softmax", "ptb-softmax", ("train.batch_size=12",), "ptb-softmax", "PTB/bs", 1.0, plain=True),
-        Case("ptb-mos", "ptb-mos", (), "ptb-softmax", "PTB/bs", 1.9, plain=True),
-        Case("ptb-moc", "ptb-moc", (), "ptb-softmax"),
-        Case("wt2-softmax", "wt2-softmax", ("train.batch_size=15",), "wt2-softmax", "WT2/bs", 1.0, plain=True),
-        Case("wt2-mos", "wt2-mos", (), "wt2-softmax", "WT2/bs", 2.5, plain=True),
-        Case("wt2-moc", "wt2-moc", (), "wt2-softmax"),
-        Case("1b-softmax", "1b-softmax", (), "1b-softmax", "1B/bs", 1.0, averaging=False),
-        Case("1b-mos", "1b-mos", (), "1b-softmax", "1B/bs", 3.8, averaging=False),
-        Case("ptb-mos-5", "ptb-mos", ("model.n_components=5",), "ptb-softmax", "PTB/bs", 1.2),
-        Case("ptb-mos-10", "ptb-mos", ("model.n_components=10",), "ptb-softmax", "PTB/bs", 1.6),
-        Case("wt2-mos-5", "wt2-mos", ("model.n_components=5",), "wt2-softmax", "WT2/bs", 1.3),
-        Case("wt2-mos-10", "wt2-mos", ("model.n_components=10",), "wt2-softmax", "WT2/bs", 1.9),
-        Case("ptb-softmax-best", "ptb-softmax", (), "ptb-softmax-best", "PTB/best-1", 1.0),
-        Case("ptb-mos-best", "ptb-mos", (), "ptb-softmax-best", "PTB/best-1", 2.8),
-        Case("wt2-softmax-best", "wt2-softmax", (), "wt2-softmax-best", "WT2/best-1", 1.0),
-        Case("wt2-mos-best", "wt2-mos", (), "wt2-softmax-best", "WT2/best-1", 6.4),
+        Case("ptb-softmax", "ptb-softmax", "ptb-softmax", ("train.batch_size=12",), "PTB/bs", 1.0),
+        Case("ptb-mos", "ptb-mos", "ptb-softmax", (), "PTB/bs", 1.9),
+        Case("ptb-moc", "ptb-moc", "ptb-softmax"),
+        Case("wt2-softmax", "wt2-softmax", "wt2-softmax", ("train.batch_size=15",), "WT2/bs", 1.0),
+        Case("wt2-mos", "wt2-mos", "wt2-softmax", (), "WT2/bs", 2.5),
+        Case("wt2-moc", "wt2-moc", "wt2-softmax"),
+        Case("1b-softmax", "1b-softmax", "1b-softmax", (), "1B/bs", 1.0),
+        Case("1b-mos", "1b-mos", "1b-softmax", (), "1B/bs", 3.8),
+        Case("ptb-mos-5", "ptb-mos", "ptb-softmax", ("model.n_components=5",), "PTB/bs", 1.2),
+        Case("ptb-mos-10", "ptb-mos", "ptb-softmax", ("model.n_components=10",), "PTB/bs", 1.6),
+        Case("wt2-mos-5", "wt2-mos", "wt2-softmax", ("model.n_components=5",), "WT2/bs", 1.3),
+        Case("wt2-mos-10", "wt2-mos", "wt2-softmax", ("model.n_components=10",), "WT2/bs", 1.9),
+        Case("ptb-softmax-best", "ptb-softmax", "ptb-softmax-best", (), "PTB/best-1", 1.0),
+        Case("ptb-mos-best", "ptb-mos", "ptb-softmax-best", (), "PTB/best-1", 2.8),
+        Case("wt2-softmax-best", "wt2-softmax", "wt2-softmax-best", (), "WT2/best-1", 1.0),
+        Case("wt2-mos-best", "wt2-mos", "wt2-softmax-best", (), "WT2/best-1", 6.4),
     )
 }
 CPU_CASES = ("ptb-softmax", "ptb-mos")
@@ -85,16 +82,16 @@ CPU_CASES = ("ptb-softmax", "ptb-mos")
 class StepRow(TimedRow):
     """One case, run in one way."""
 
+    shown: ClassVar = ("recipe", "how", "batch", "K", "median_ms", "q25_ms", "q75_ms", "tokens_per_second", "peak_mib",
+                       "slowdown", "paper_slowdown", "status")  # fmt: skip
+
     recipe: str
     settings: str
     how: str  # FAST or PLAIN
-    precision: str
-    graphs: bool
     batch: int
     bptt: int
     K: int
     vocabulary: int
-    parameters: int | None = None
     tokens_per_second: float | None = None
     peak_mib: float | None = None
     softmax: str
@@ -103,104 +100,52 @@ class StepRow(TimedRow):
     paper_slowdown: float | None = None
 
 
-def parse_cases(text: str) -> list[Case]:
-    """Parse names of `CASES` and of recipes, separated by commas."""
-    cases = []
-    for name in filter(None, map(str.strip, text.split(","))):
-        if name not in CASES and name not in RECIPES:
-            known = list(dict.fromkeys([*CASES, *RECIPES]))
-            raise UserError(f'there is no recipe called "{name}"{nearest(name, known)}')
-        prefix = name.split("-")[0]
-        cases.append(CASES.get(name) or Case(name, name, softmax=f"{prefix}-softmax"))
-    if not cases:
-        raise UserError("No recipes were given: write for example ptb-softmax,ptb-mos.")
-    return cases
-
-
-def choose_ways(case: Case, how: How, device: torch.device) -> list[str]:
-    """Return FAST, PLAIN or both. "auto" is FAST on a GPU, with PLAIN for some cases, and PLAIN on a CPU."""
-    if device.type == "cpu":
-        if how in ("fast", "both"):
-            raise UserError("Mixed precision and CUDA graphs need an NVIDIA GPU.")
-        return [PLAIN]
-    if how == "auto":
-        return [FAST, PLAIN] if case.plain else [FAST]
-    return {"fast": [FAST], "plain": [PLAIN], "both": [FAST, PLAIN]}[how]
-
-
 def step_benchmark(
-    cases: list[Case],
-    device: torch.device,
-    rounds: int,
-    *,
-    how: How = "auto",
-    settings: Sequence[str] = (),
-    vocabulary: int | None = None,
+    names: str | None, plain: bool, settings: list[str], device: torch.device, rounds: int
 ) -> Benchmark[StepRow]:
-    """List the measurements of all cases; `settings` override every recipe's values."""
-    columns = {**origin(device), "device": device.type}
-    jobs = []
-    for case in cases:
-        for way in choose_ways(case, how, device):
-            recipe = case_recipe(case, way, settings)
-            train = recipe.train
-            row = StepRow(
-                recipe=case.name, settings=" ".join([*case.settings, *settings]), how=way, precision=train.precision,
-                graphs=way == FAST, batch=train.batch_size, bptt=train.bptt, K=recipe.model.n_components,
-                vocabulary=vocabulary or _vocabulary(recipe), softmax=case.softmax, paper_column=case.column,
-                paper_slowdown=case.paper, **columns,
-            )  # fmt: skip
-            jobs.append(Job(row, partial(_measure, recipe, case.averaging, device, rounds)))
-    return Benchmark("step", StepRow, jobs, fill_slowdowns)
+    """List the measurements of `CASES` and recipes, named with commas between; `settings` override their values.
 
-
-def case_recipe(case: Case, way: str, settings: Sequence[str]) -> Recipe:
-    """Return the recipe of a case with its own settings and those of the user."""
-    recipe = BENCH_ONLY.get(case.recipe) or RECIPES[case.recipe]
-    precision = "mixed" if way == FAST else "float32"
-    return override(recipe, [*case.settings, f"train.precision={precision}", *settings])
-
-
-def _vocabulary(recipe: Recipe) -> int:
-    """Return the number of words in the recipe's corpus, which need not be installed if it is in the catalog."""
-    known = {"1b": BILLION_VOCABULARY} | {name: info.vocabulary for name, info in CORPORA.items()}
-    return known.get(recipe.data.corpus) or load_corpus(recipe.data.corpus, None).vocab_size
-
-
-def _measure(recipe: Recipe, averaging: bool, device: torch.device, rounds: int, row: StepRow) -> StepRow:
-    train = recipe.train
+    Steps run in mixed precision with CUDA graphs; in float32 without them on a CPU, or if `plain`.
+    """
     cuda = device.type == "cuda"
-    if cuda:
-        torch.cuda.reset_peak_memory_stats(device)
+    how, precision = (FAST, "mixed") if cuda and not plain else (PLAIN, "float32")
+    columns = {**provenance(device), "device": device.type, "how": how}
+    vocabularies = {"1b": BILLION_VOCABULARY} | {name: info.vocabulary for name, info in CORPORA.items()}
+    jobs = []
+    for name in (names or ",".join(CASES if cuda else CPU_CASES)).replace(" ", "").split(","):
+        if name not in CASES and name not in RECIPES:
+            raise UserError(f'there is no recipe called "{name}"{nearest(name, {**CASES, **RECIPES})}')
+        case = CASES.get(name) or Case(name, name, name.split("-")[0] + "-softmax")
+        recipe = BENCH_ONLY.get(case.recipe) or RECIPES[case.recipe]
+        recipe = override(recipe, [*case.settings, f"train.precision={precision}", *settings])
+        corpus = recipe.data.corpus  # need not be installed if it is in the catalog
+        row = StepRow(
+            recipe=case.name, settings=" ".join([*case.settings, *settings]), batch=recipe.train.batch_size,
+            bptt=recipe.train.bptt, K=recipe.model.n_components,
+            vocabulary=vocabularies.get(corpus) or load_corpus(corpus, None).vocab_size,
+            softmax=case.softmax, paper_column=case.column, paper_slowdown=case.paper, **columns,
+        )  # fmt: skip
+        jobs.append((row, partial(_measure, recipe, device, rounds)))
+    return Benchmark("step", jobs, fill_slowdowns)
+
+
+def _measure(recipe: Recipe, device: torch.device, rounds: int, row: StepRow) -> StepRow:
+    train = recipe.train
+    reset_peak(device)
     torch.manual_seed(train.seed)
     model = build_model(recipe.model, row.vocabulary).to(device)
     optimizer = (TwoTailed if train.averaging == "two-tailed" else NTASGD)(model.parameters(), train.weight_decay)
-    step = (GraphedStep if row.graphs else Step)(model, optimizer, train, device)
-    if averaging:
+    step = (GraphedStep if row.how == FAST else Step)(model, optimizer, train, device)
+    if recipe.name not in BENCH_ONLY:
         optimizer.start_averaging()
     words = torch.randint(row.vocabulary, (train.bptt + 1, train.batch_size), device=device)
-    timing = time_blocks(
-        lambda: step(words[:-1], words[1:], train.lr),
-        wait=step.read,
-        rounds=rounds,
-        repeat=5 if cuda else 1,
-        warm_up=4 if cuda else 1,
-    )
-    return replace(
-        row,
-        **asdict(timing),
-        parameters=model.n_parameters(),
-        tokens_per_second=train.batch_size * train.bptt / timing.median_ms * 1e3,
-        peak_mib=torch.cuda.max_memory_allocated(device) / 2**20 if cuda else None,
-    )
+    repeat, warm_up = (5, 4) if device.type == "cuda" else (1, 1)
+    times = time_blocks(lambda: step(words[:-1], words[1:], train.lr), step.read, rounds, repeat, warm_up)
+    speed = train.batch_size * train.bptt / times["median_ms"] * 1e3
+    return replace(row, **times, tokens_per_second=speed, peak_mib=(peak_bytes(device) or 0) / 2**20)
 
 
 def fill_slowdowns(rows: list[StepRow]) -> list[StepRow]:
-    """Fill in every row's time per word over that of its softmax, run in the same way."""
-    speeds = {(row.recipe, row.how): row.tokens_per_second for row in rows}
-
-    def slowdown(row: StepRow) -> float | None:
-        softmax = speeds.get((row.softmax, row.how))
-        return softmax / row.tokens_per_second if softmax and row.tokens_per_second else None
-
-    return [replace(row, slowdown=slowdown(row)) for row in rows]
+    """Fill in every row's time per word over that of its softmax."""
+    speeds = {row.recipe: row.tokens_per_second for row in rows}
+    return [replace(row, slowdown=ratio(speeds.get(row.softmax), row.tokens_per_second)) for row in rows]
