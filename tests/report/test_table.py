@@ -2,7 +2,7 @@
 
 import pytest
 
-from highrank.report.page import environment
+from highrank.report.page import render
 from highrank.report.table import Cell, Column, Table, keep_together, to_markdown
 from html_reader import HtmlReader
 
@@ -10,8 +10,7 @@ HOSTILE = "<script>alert(1)</script> | [x](y) `*_"
 
 
 def to_html(table):
-    template = environment().from_string('{% from "table.html" import table %}{{ table(value, "results") }}')
-    return HtmlReader(template.render(value=table))
+    return HtmlReader(render("report.html", tables={"results": table}, results="results", images={}))
 
 
 def test_markdown_shows_alignment_links_code_and_caption():
@@ -30,7 +29,7 @@ def test_html_has_the_same_cells_as_the_table():
     rows = [[Cell(", finetuned", code="ptb-mos"), Cell("57.05", record="runs/a b.json")], [Cell("moc"), Cell()]]
     page = to_html(Table([Column("recipe", "left"), Column("test")], rows))
     assert page.rows == [["recipe", "test"], ["ptb-mos, finetuned", "57.05"], ["moc", ""]]
-    assert page.links == ["results/runs/a%20b.json"]
+    assert "results/runs/a%20b.json" in page.links
 
 
 @pytest.mark.parametrize("cell", [Cell(HOSTILE, record=HOSTILE), Cell(code=HOSTILE)])

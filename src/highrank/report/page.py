@@ -5,28 +5,24 @@ markup.
 """
 
 import base64
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
+from typing import Any
 
 
 def render(template: str, **values: Any) -> str:
     """Render a file of `templates/` with the given values."""
-    return environment().get_template(template).render(**values)
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("highrank.report"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    return environment.get_template(template).render(**values)
 
 
 def embed_svg(file: Path) -> str:
     """Return an SVG file as a `data:` URI, so that a page needs no other file."""
     return f"data:image/svg+xml;base64,{base64.b64encode(file.read_bytes()).decode()}"
-
-
-@cache
-def environment() -> "Environment":
-    """Return the Jinja2 environment of `templates/`."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    loader = PackageLoader("highrank.report")
-    return Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)

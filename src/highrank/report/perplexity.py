@@ -135,5 +135,5 @@ def best_runs(runs: list[RecordedRun]) -> Table:
             numbers = in_paper(recipe, finetuned)
             cells.append(Cell(PERPLEXITY.format(numbers) if numbers else "-"))
         rows.append([Cell(code=recipe.name), *cells])
-    names = (PERPLEXITY.name, DYNAMIC.name, "the paper's", "finetuned")
+    names = (PERPLEXITY.name, DYNAMIC.name, "paper", "paper, finetuned")
     return Table([Column("recipe", "left"), Column("trained for", "left"), *map(Column, names)], rows)

@@ -12,6 +12,7 @@ from highrank.report.table import Cell
 
 K_KEY = "model.n_components"
 K_VALUES = (1, 3, 5, 10, 15, 20)
+STUDY_EPOCHS = 12  # of every run in the table over K
 HEADS = {"ptb-softmax": "Softmax", "ptb-moc": "MoC", "ptb-mos": "MoS"}
 SPLITS = ("valid", "test")
 
@@ -27,12 +28,16 @@ def kld_table(analyses: list[RecordedAnalysis]) -> ResultTable:
 
 
 def components_table(runs: list[RecordedRun], analyses: list[RecordedAnalysis]) -> ResultTable:
-    """Build table 7: perplexity and rank over K, the number of softmaxes."""
-    study = component_study(runs)
-    epochs = next((run.record.epochs for run in study.values()), None)
+    """Build table 7: perplexity and rank over K, the number of softmaxes, for runs that differ in K alone."""
+    recipe = RECIPES["ptb-mos"]
+    study = {}
+    for run in sorted(runs, key=lambda run: -run.record.valid_ppl):  # of runs with equal K, the best comes last
+        is_of_study = run.record.recipe == recipe.name and run.record.epochs == STUDY_EPOCHS
+        if is_of_study and not run.is_finetuned and set(run.changes) <= {K_KEY}:
+            study[run.changes.get(K_KEY, recipe.model.n_components)] = run
     by_k: dict[int, RecordedAnalysis] = {}
-    for analysis in sorted(analyses, key=lambda one: (one.model.epochs != epochs, _order(one))):
-        if analysis.model.recipe == "ptb-mos":
+    for analysis in sorted(analyses, key=_order):
+        if analysis.model.recipe == recipe.name and analysis.model.epochs == STUDY_EPOCHS:
             by_k.setdefault(analysis.model.n_components, analysis)
     rows = []
     for k in sorted({*K_VALUES, *study, *by_k}):
@@ -56,19 +61,6 @@ def components_table(runs: list[RecordedRun], analyses: list[RecordedAnalysis]) 
         Quantity("effective rank", digits=1, in_paper=False),
     ]
     return ResultTable("K", quantities, rows)
-
-
-def component_study(runs: list[RecordedRun]) -> dict[int, RecordedRun]:
-    """Return the largest set of ptb-mos runs that differ only in K, by K; of equal sets, the one trained longest."""
-    sets: dict[int, dict[int, RecordedRun]] = {}  # epochs -> K -> run
-    for run in runs:
-        if run.record.recipe == "ptb-mos" and not run.is_finetuned and set(run.changes) <= {K_KEY}:
-            by_k = sets.setdefault(run.record.epochs, {})
-            k = run.changes.get(K_KEY, RECIPES["ptb-mos"].model.n_components)
-            if k not in by_k or run.record.valid_ppl < by_k[k].record.valid_ppl:
-                by_k[k] = run
-    _, largest = max(sets.items(), key=lambda item: (len(item[1]), item[0]), default=(0, {}))
-    return largest if len(largest) > 1 else {}
 
 
 def _order(analysis: RecordedAnalysis) -> tuple[bool, bool, int]:
