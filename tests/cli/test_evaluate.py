@@ -42,11 +42,6 @@ def test_the_cache_uses_the_given_settings(place, trained):
     assert result["tokens"] == plain["tokens"]
 
 
-def test_a_window_longer_than_the_text_remembers_all_of_it(place, trained):
-    long, longer = (evaluate("--cache", "--window", window, cwd=place) for window in (10**5, 10**30))
-    assert long["perplexity"] == longer["perplexity"]
-
-
 @pytest.mark.parametrize("method", ["dynamic", "cache"])
 def test_tuned_settings_are_those_of_the_best_point(place, trained, method):
     result = evaluate(f"--{method}", "--tune", "--tune-tokens", 60, cwd=place)
@@ -97,12 +92,9 @@ def test_a_missing_run_is_an_error(place):
     assert "run.json" in fails("evaluate", "toy", cwd=place)
 
 
-def test_a_damaged_model_is_an_error(place, trained):
+def test_a_damaged_file_is_an_error(place, trained):
     (model,) = trained.glob("model-*.safetensors")
     model.write_bytes(b"not a model")
     assert model.name in fails("evaluate", "run", cwd=place)
-
-
-def test_a_damaged_description_is_an_error(place, trained):
     (trained / "run.json").write_text("[]")
     assert "run.json" in fails("evaluate", "run", cwd=place)

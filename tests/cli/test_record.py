@@ -28,13 +28,6 @@ def test_a_second_call_keeps_the_results_of_the_first(place, trained):
     assert (place / "results" / "runs" / "run.json").read_bytes() == before
 
 
-def test_tuned_results_are_added_beside_the_published_ones(place, trained):
-    highrank("record", "run", "--cache", "--tune", "--tune-tokens", 60, "--out", "mine.json", cwd=place)
-    record = read_record(place / "mine.json")
-    assert record.cache.tuning is None
-    assert record.cache_tuned.tuning.tokens == 60
-
-
 def test_a_record_of_another_run_is_not_overwritten(place, trained):
     highrank("record", "run", "--out", "mine.json", cwd=place)
     before = (place / "mine.json").read_bytes()
@@ -55,6 +48,13 @@ def test_a_record_of_an_earlier_state_is_replaced(place, trained):
 def test_an_export_is_not_a_run(place, trained):
     highrank("export", "run", "--out", "export", cwd=place)
     assert "export" in fails("record", "export", cwd=place)
+
+
+def test_tuned_results_are_added_beside_the_published_ones(place, trained):
+    highrank("record", "run", "--cache", "--tune-tokens", 60, "--out", "mine.json", cwd=place)
+    record = read_record(place / "mine.json")
+    assert record.cache.tuning is None
+    assert record.cache_tuned.tuning.tokens == 60
 
 
 def test_tuning_needs_a_method(place, trained):

@@ -94,11 +94,6 @@ def test_a_replaced_forward_pass_and_progress(model, ids):
     assert progress == [(40, 100), (80, 100), (100, 100)]
 
 
-def test_a_single_token_is_an_error(model, ids):
-    with pytest.raises(ValueError, match="two tokens"):
-        evaluate(model, ids[:1])
-
-
 def test_perplexity_does_not_overflow():
     assert perplexity(1e6) == math.inf
     assert math.isclose(perplexity(math.log(3)), 3)

@@ -13,33 +13,22 @@ from highrank.evaluation.perplexity import evaluate
 from highrank.runs import checkpoint as checkpoints
 from highrank.runs.export import export_run, import_run
 from highrank.runs.folder import Run
-from highrank.runs.record import (
-    current_summary,
-    read_record,
-    read_summary,
-    summarize,
-    write_record,
-)
+from highrank.runs.record import current_summary, read_record, read_summary, summarize, write_record
 from highrank.runs.training import train
 
 RESULTS = Path(__file__).parents[2] / "results" / "runs"
 STAGED = changed(LEARNER, nonmono=1, max_epochs=4, finetunes=2, finetune_max_epochs=3)
 
 
-@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
-def test_committed_records_are_read_and_written_unchanged(path, tmp_path):
-    write_record(tmp_path / "copy.json", read_record(path))
-    assert (tmp_path / "copy.json").read_bytes() == path.read_bytes()
+def test_committed_records_are_read_and_written_unchanged(tmp_path):
+    for path in RESULTS.glob("*.json"):
+        write_record(tmp_path / "copy.json", read_record(path))
+        assert (tmp_path / "copy.json").read_bytes() == path.read_bytes(), path
 
 
 @pytest.mark.parametrize(
     ("change", "key"),
-    [
-        ({"recipe": None}, '"recipe"'),
-        ({"valid_ppl": "low"}, '"valid_ppl"'),
-        ({"cache": {"valid_ppl": 60.0}}, '"cache.settings"'),
-        ({"perplexity": 60.0}, '"perplexity"'),
-    ],
+    [({"valid_ppl": "low"}, '"valid_ppl"'), ({"cache": {"valid_ppl": 60.0}}, '"cache.settings"')],
 )
 def test_a_malformed_record_is_an_error_that_names_the_key(change, key, tmp_path):
     data = json.loads((RESULTS / "ptb-mos-k15.json").read_text())

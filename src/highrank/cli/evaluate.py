@@ -36,7 +36,7 @@ def evaluate(
     lamb: Annotated[
         float | None, typer.Option("--lambda", min=TINY, help="--dynamic: decay. --cache: its share, below 1.")
     ] = None,
-    epsilon: Annotated[float | None, typer.Option(min=TINY, help="--dynamic: least gradient statistic.")] = None,
+    epsilon: Annotated[float | None, typer.Option(min=TINY, help="--dynamic: added to the statistics.")] = None,
     segment: Annotated[int | None, typer.Option(min=1, help="--dynamic: words between updates.")] = None,
     window: Annotated[int | None, typer.Option(min=1, help="--cache: words that it remembers.")] = None,
     theta: Annotated[float | None, typer.Option(min=0.0, help="--cache: sharpness of its attention.")] = None,
@@ -121,7 +121,7 @@ def format_search(tuning: "Tuning") -> str:
 
     text = f"{tuning.points:,} points on {tuning.tokens:,} tokens of valid; best: {format_settings(tuning.best)}"
     if tuning.points == MOST_POINTS:
-        text += "\nThe search stopped at its limit of points: start it again from the best settings."
+        text += "\nThe search stopped at its limit. 'highrank evaluate --tune' can start again from the best settings."
     return text
 
 

@@ -21,7 +21,7 @@ def record(
     ] = None,
     dynamic: Annotated[bool, typer.Option("--dynamic", help="Add dynamic evaluation of valid and test.")] = False,
     cache: Annotated[bool, typer.Option("--cache", help="Add valid and test with the continuous cache.")] = False,
-    tune: Annotated[bool, typer.Option("--tune", help="Add both also with settings tuned on validation.")] = False,
+    tune: Annotated[bool, typer.Option("--tune", help="Add results with settings tuned on validation.")] = False,
     tune_tokens: TuneTokens = None,
     data_dir: DataDir = None,
     device: Device = "auto",

@@ -9,10 +9,8 @@ Gradients are those of the mean loss of a segment, without dropout. The statisti
 in segments of the same length by a batch of columns. Every segment is predicted before the model learns from it, so the
 result is a valid perplexity of an adapting model. The model that is passed in is never changed.
 
-Predictions are in float32. Inside cuDNN's LSTM, torch may round products to TF32 on an NVIDIA GPU, as in any float32
-evaluation (torch.backends.cudnn.rnn.fp32_precision). The statistics may use TF32 for all products: R only scales the
-steps, so an error of 0.1 % does not matter, and they are most of the arithmetic, as much as ten passes over the test
-set of Penn Treebank.
+Predictions are in float32. The statistics use TF32 on an NVIDIA GPU: R only scales the steps, so an error of 0.1 % does
+not matter, and they are most of the arithmetic, as much as ten passes over the test set of Penn Treebank.
 
 Shapes: with the paper's settings, a segment has (5, 1) words and a statistics batch (5, 100).
 """

@@ -35,7 +35,6 @@ from highrank.schema import from_json, to_json
 
 PUBLISHED: dict[str, Callable[[str], Settings]] = {"dynamic": dynamic_settings, "cache": cache_settings}
 RESULTS = ("dynamic", "dynamic_tuned", "cache", "cache_tuned")  # fields of RunRecord
-SPLITS = ("valid", "test")
 MOST_TRIED = 20  # points of a search that a record lists; the cache tries thousands
 
 
@@ -172,13 +171,11 @@ def _search(result: Adaptation | Line | None, tokens: int) -> Tuning | None:
     return tuning if tuning is not None and tuning.tokens == tokens else None
 
 
-def read_earlier(run: Run, path: Path) -> RunRecord | None:
-    """Read the record that is replaced at `path`; None if there is none.
+def read_earlier(run: Run, path: Path) -> RunRecord:
+    """Read the record that is replaced at `path`.
 
     Raise a UserError if this run could not compute its results again: for another run, and for a later state.
     """
-    if not path.exists():
-        return None
     record = read_record(path)
     same_run = record.provenance.started == run.info().provenance.started
     if not same_run or (record.updates or 0) > checkpoints.read(run.folder).state.step:
