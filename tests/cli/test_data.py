@@ -23,6 +23,16 @@ def test_verify_accepts_the_usual_copies(name, tmp_path, corpora):
     assert highrank("data", "verify", name, "--data-dir", corpora, cwd=tmp_path).stdout.count("checksum correct") == 3
 
 
+def test_verify_says_how_much_of_text8_there_is(tmp_path):
+    (tmp_path / "text8").write_text("a word " * 100)
+    done = highrank("data", "verify", "text8", "--data-dir", tmp_path, cwd=tmp_path)
+    assert "prefix of 700 characters" in done.stdout
+    assert "checksum correct" not in done.stdout
+    highrank("data", "prepare", "text8", "--data-dir", tmp_path, cwd=tmp_path)
+    rows = json.loads(highrank("data", "list", "--json", "--data-dir", tmp_path, cwd=tmp_path).stdout)
+    assert [row["folder"] for row in rows if row["name"] == "text8"] == [str(tmp_path)]
+
+
 def test_verify_reports_changed_bytes(tmp_path, corpora):
     copy = tmp_path / "penn"
     copy.mkdir()

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import resource
 import shutil
 import signal
@@ -49,8 +50,27 @@ def test_default_folders_are_numbered_and_the_latest_is_resumed(place):
 
 def test_a_character_corpus(place):
     extra = "data.corpus=toy data.level=char"
-    highrank("train", "ptb-mos", *settings(extra), "--out", "run", "--max-epochs", 1, cwd=place)
+    done = highrank("train", "ptb-mos", *settings(extra), "--out", "run", "--max-epochs", 1, cwd=place)
     assert Run(place / "run").info().corpus_level == "char"
+    assert "bpc" in done.stdout
+    assert "bpc" in highrank("runs", ".", cwd=place).stdout
+    row = json.loads(highrank("evaluate", "run", "--json", cwd=place).stdout)
+    assert row["bits_per_character"] == pytest.approx(row["nll"] / math.log(2))
+    assert "bpc" in highrank("evaluate", "run", cwd=place).stdout
+
+
+def test_text8_in_miniature(place):
+    folder = place / "text8"
+    folder.mkdir()
+    (folder / "text8.prefix").write_text(("the cat sees a small bird and " * 70)[:2000])
+    small = ["train.batch_size=4", "train.bptt=20", "model.hidden_sizes=8", "model.embed_dim=6"]
+    options = [part for setting in small for part in ("--set", setting)]
+    arguments = ("train", "text8-mos7", *options, "--max-epochs", 1, "--data-dir", ".", "--out", "run")
+    assert "bpc" in highrank(*arguments, cwd=place).stdout
+    assert "bpc" in highrank("record", "run", "--out", "record.json", cwd=place).stdout
+    record = json.loads((place / "record.json").read_text())
+    assert record["corpus_extent"] == "prefix of 2,000 characters"
+    assert len(highrank("generate", "run", "--length", 20, cwd=place).stdout.strip("\n")) == 21
 
 
 def test_an_existing_run_is_not_overwritten(place, trained):

@@ -43,6 +43,11 @@ def test_an_epoch_is_one_line(changes, line):
     assert epoch_line(metrics(**changes)) == line
 
 
+def test_an_epoch_on_characters_shows_bits():
+    line = epoch_line(metrics(train_ppl=2.0, valid_ppl=4.0, best_epoch=1, best_valid_ppl=math.sqrt(8)), "char")
+    assert line == "epoch  79 averaged: train  1.000, valid  2.000 bpc, 171k tok/s, 18m10s, best 1.500"
+
+
 def test_a_diverged_perplexity_is_short():
     line = epoch_line(
         metrics(train_ppl=math.exp(50.0), valid_ppl=math.exp(690.0), best_epoch=1, best_valid_ppl=math.inf)

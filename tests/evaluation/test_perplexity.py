@@ -11,7 +11,14 @@ from highrank.analysis.prediction import predict
 from highrank.analysis.reading import hidden_at, read
 from highrank.evaluation.cache import cache_evaluate
 from highrank.evaluation.generate import generate
-from highrank.evaluation.perplexity import evaluate, in_eval_mode, perplexity, prediction_columns
+from highrank.evaluation.perplexity import (
+    bits_per_character,
+    evaluate,
+    format_score,
+    in_eval_mode,
+    perplexity,
+    prediction_columns,
+)
 from highrank.evaluation.tune import tune_cache
 from highrank.models import build_model
 from highrank.recipes import ModelSpec
@@ -133,3 +140,17 @@ def test_submodules_keep_their_own_modes_even_after_an_exception():
     with pytest.raises(RuntimeError):
         fails(model)
     assert [module.training for module in model.modules()] == [True, False, True]
+
+
+def test_bits_per_character_of_known_probabilities():
+    """Three characters with probabilities 1/2, 1/4 and 1/8 take 1, 2 and 3 bits: 2 on average."""
+    nll = -(math.log(1 / 2) + math.log(1 / 4) + math.log(1 / 8)) / 3
+    assert bits_per_character(perplexity(nll)) == pytest.approx(2.0)
+    assert bits_per_character(perplexity(nll)) == pytest.approx(nll / math.log(2))
+
+
+def test_scores_are_perplexities_of_words_and_bits_of_characters():
+    assert format_score(8.0, "word") == "8.00"
+    assert format_score(8.0, "char") == "3.000 bpc"
+    assert format_score(8.0, "char", unit=False) == "3.000"
+    assert format_score(math.inf, "char", unit=False) == "inf"

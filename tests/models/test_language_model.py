@@ -20,6 +20,11 @@ MOS = {"head": "mos", "embed_dim": 6, "hidden_sizes": (8, 5), "n_components": 3}
         ("wt2-mos-plus", 33_278, 34_909_528),
         ("ptb-softmax", 10_000, 24_221_600),  # as awd-lstm-lm prints
         ("wt2-softmax", 33_278, 33_556_078),
+        ("text8-softmax", 27, 8_424_475),
+        ("text8-mos7", 27, 8_448_517),
+        ("text8-mos7-equal", 27, 8_474_277),  # the paper prints 8.45M, which its sizes do not give
+        ("text8-mos10", 27, 8_432_711),
+        ("text8-mos10-equal", 27, 8_434_394),
         ("ptb-softmax-mos-hparams", 10_000, 16_350_800),  # ours: the paper does not print its sizes
         ("wt2-softmax-mos-hparams", 33_278, 29_027_478),
     ],

@@ -26,7 +26,7 @@ class Surroundings:
     def __init__(self, ids: Tensor, corpus: Corpus) -> None:
         self.corpus = corpus
         self.ids = ids.numpy()
-        self.eos = corpus.words.index(EOS)
+        self.eos = corpus.words.index(EOS) if EOS in corpus.words else -1  # text8 has no line ends
         self.lines = line_numbers(self.ids, self.eos)  # (S,)
         self.starts = context_starts(self.lines, corpus.level)  # (S,)
 

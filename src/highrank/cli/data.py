@@ -13,7 +13,7 @@ from highrank.cli.options import AsJson, DataDir
 from highrank.errors import UserError
 
 app = typer.Typer(help="List, check and prepare corpora, and manage the cache.", no_args_is_help=True)
-CorpusName = Annotated[str, typer.Argument(metavar="CORPUS", help="penn, wikitext-2 or pydoc.")]
+CorpusName = Annotated[str, typer.Argument(metavar="CORPUS", help="penn, wikitext-2, pydoc or text8.")]
 
 
 @app.command("list")
@@ -46,15 +46,20 @@ def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
 def verify(name: CorpusName, data_dir: DataDir = None) -> None:
     """Check the counts and checksums of your copy of a corpus."""
     from highrank.data.corpus import corpus_info, find_folder, load_corpus
+    from highrank.data.text8 import is_published, text8_file
 
     info = corpus_info(name)
-    corpus = load_corpus(name, data_dir)  # an error if the counts are wrong
+    corpus = load_corpus(name, data_dir, info.level)  # an error if the counts are wrong
     counts = ", ".join(f"{split} {len(ids):,}" for split, ids in corpus.splits.items())
     say(f"{name}: {counts} tokens, vocabulary {corpus.vocab_size:,}{' as expected' if info.tokens else ''}.")
     for split, expected in (info.sha256 or {}).items():
         text = (find_folder(name, data_dir) / f"{split}.txt").read_bytes()
         correct = hashlib.sha256(text).hexdigest() == expected
         say(f"  {split}.txt: {'checksum correct' if correct else 'counts correct, but line ends or spacing differ'}")
+    if corpus.extent:
+        file = text8_file(find_folder(name, data_dir))
+        assert file is not None
+        say(f"  {file.name}: {corpus.extent}{', checksum correct' * is_published(file.read_bytes())}")
 
 
 @app.command()
@@ -63,11 +68,13 @@ def prepare(name: CorpusName, data_dir: DataDir = None) -> None:
     from highrank.data.corpus import cache_file, corpus_info, load_corpus
 
     info = corpus_info(name)
-    corpus = load_corpus(name, data_dir)
+    corpus = load_corpus(name, data_dir, info.level)
     say(f"{name}: {sum(map(len, corpus.splits.values())):,} tokens, vocabulary {corpus.vocab_size:,}.")
     file = cache_file(corpus.fingerprint)
     if info.embedded:
         say("Not cached: it is made from Python's own text whenever it is needed.")
+    elif name == "text8":
+        say("Not cached: its text is as fast to read.")
     elif file.exists():
         print_written(file)
     else:

@@ -52,8 +52,8 @@ def evaluate(
     --tune changes one setting of --dynamic at a time by factors of 2, then of its square root. For --cache it scores a
     grid, then the neighbours of the best point. On a CPU, --dynamic is tuned on 5,000 tokens unless you ask for more.
     """
+    from highrank.evaluation.perplexity import bits_per_character, format_score
     from highrank.evaluation.perplexity import evaluate as evaluate_plain
-    from highrank.evaluation.perplexity import format_perplexity
     from highrank.runs.evaluations import PUBLISHED, AdaptiveEvaluation
     from highrank.runs.folder import run_corpus
     from highrank.schema import to_json
@@ -95,6 +95,8 @@ def evaluate(
             ids = corpus.splits[split]
             result = evaluate_plain(model, ids, batch_size, on_progress=partial(on_stage, f"evaluating {split}"))
     row |= {"tokens": result.tokens, "nll": result.nll, "perplexity": result.perplexity}
+    if corpus.level == "char":
+        row["bits_per_character"] = bits_per_character(result.perplexity)
     if tuning is not None:
         row["tuned"] = to_json(tuning)
     if as_json:
@@ -102,10 +104,10 @@ def evaluate(
         return
     if tuning is not None:
         say(format_search(tuning))
-    say(
-        f"{run}: {split} perplexity {format_perplexity(result.perplexity)} "
-        f"({details}{result.nll:.4f} nats per token, {result.tokens:,} tokens predicted)"
-    )
+    score = f"perplexity {format_score(result.perplexity, 'word')}"
+    if corpus.level == "char":
+        score = f"{format_score(result.perplexity, 'char')}, {score}"
+    say(f"{run}: {split} {score} ({details}{result.nll:.4f} nats per token, {result.tokens:,} tokens predicted)")
 
 
 def print_point(settings: "Settings", ppl: float) -> None:

@@ -39,6 +39,8 @@ def generate(
     loaded = highrank.load(run, torch_device)
     by_word = Run(run).info().corpus_level == "word"
     index = {word: i for i, word in enumerate(loaded.words)}
+    if EOS not in index:
+        prompt = prompt.replace(EOS, " ")  # text8 has no line ends
     tokens = prompt.split() if by_word else _characters(prompt, EOS)
     if not tokens:
         raise UserError("--prompt is empty: give at least one word, for example --prompt '<eos>'.")

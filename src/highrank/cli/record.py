@@ -71,14 +71,15 @@ def record(
 
 
 def _format_results(record: "RunRecord") -> str:
-    """Format the perplexities of every stage and method in one line."""
-    from highrank.evaluation.perplexity import format_perplexity
+    """Format the scores of every stage and method in one line."""
+    from highrank.evaluation.perplexity import format_score
     from highrank.runs.evaluations import RESULTS
 
+    level = record.settings["data"]["level"]
     results: dict[str, StageResult | Adaptation | None] = {f"stage {stage.stage}": stage for stage in record.stages}
     results |= {name.replace("_", ", "): getattr(record, name) for name in RESULTS}
     parts = [
-        f"{name}: valid {format_perplexity(result.valid_ppl)}, test {format_perplexity(result.test_ppl)}"
+        f"{name}: valid {format_score(result.valid_ppl, level)}, test {format_score(result.test_ppl, level)}"
         for name, result in results.items()
         if result is not None
     ]

@@ -41,9 +41,11 @@ def _row(run: "Run") -> dict[str, Any]:
     from highrank.runs.record import read_summary
 
     row: dict[str, Any] = {"run": str(run.folder), "recipe": "?", "epoch": None, "best_valid_ppl": None}
-    row |= {"valid_ppl": None, "test_ppl": None, "state": ""}
+    row |= {"valid_ppl": None, "test_ppl": None, "level": "word", "state": ""}
     try:
-        row["recipe"] = run.recipe().name
+        recipe = run.recipe()
+        row["recipe"] = recipe.name
+        row["level"] = recipe.data.level
         if run.has_checkpoint():
             state = checkpoints.read(run.folder).state
             row["epoch"] = state.epoch
@@ -60,13 +62,15 @@ def _row(run: "Run") -> dict[str, Any]:
 
 
 def _print_table(rows: list[dict[str, Any]]) -> None:
+    from highrank.evaluation.perplexity import format_score
+
     table = Table(box=None, padding=(0, 2, 0, 0))  # without borders, it fits 80 columns
     for name in ("run", "recipe", "epoch", "best\nvalid", "valid", "test", "state"):
         justify: Literal["left", "right"] = "left" if name in ("run", "recipe", "state") else "right"
         table.add_column(name, justify=justify, overflow="fold")
     for row in rows:
         numbers = [row["best_valid_ppl"], row["valid_ppl"], row["test_ppl"]]
-        cells = ["-" if number is None else f"{number:.2f}" for number in numbers]
+        cells = ["-" if number is None else format_score(number, row["level"]) for number in numbers]
         # Text, because rich would read brackets in a folder's name as markup.
         table.add_row(*map(Text, [row["run"], row["recipe"], str(row["epoch"] or "-"), *cells, row["state"]]))
     out.print(table)

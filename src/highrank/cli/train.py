@@ -61,6 +61,7 @@ def train(
     """
     from highrank.cli.training_progress import show_training
     from highrank.data.corpus import load_corpus
+    from highrank.evaluation.perplexity import format_score
     from highrank.files import output_folder
     from highrank.recipes import get_recipe, override
     from highrank.runs.folder import Run, run_corpus
@@ -88,7 +89,7 @@ def train(
         chosen = dataclasses.replace(chosen, data=dataclasses.replace(chosen.data, corpus=corpus.name))
 
     say(f"{chosen.name} on {torch_device}: {run.folder}")
-    with _stop_on_signal() as signals, show_training(out, max_epochs, seconds) as callbacks:
+    with _stop_on_signal() as signals, show_training(out, max_epochs, seconds, corpus.level) as callbacks:
         outcome = train_run(
             chosen, corpus, run, torch_device, resume=resume, finetune=finetune, data_dir=data_dir,
             max_epochs=max_epochs, time_budget=seconds, checkpoint_every=checkpoint_every, graphs=graphs,
@@ -104,7 +105,8 @@ def train(
     say("evaluating the best weights on valid and test ...")
     summary = summarize(run, corpus, torch_device, outcome)
     say(
-        f"{chosen.name}: valid {summary.valid_ppl:.2f}, test {summary.test_ppl:.2f} "
+        f"{chosen.name}: valid {format_score(summary.valid_ppl, corpus.level)}, "
+        f"test {format_score(summary.test_ppl, corpus.level)} "
         f"(epoch {summary.best_epoch} of {summary.epochs}, {summary.parameters:,} parameters)"
     )
     print_written(run.folder)

@@ -16,17 +16,20 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from highrank.evaluation.perplexity import format_perplexity, perplexity
+from highrank.data.catalog import Level
+from highrank.evaluation.perplexity import format_perplexity, format_score, perplexity
 from highrank.training.callbacks import Callbacks, EpochMetrics
 
 LINE_EVERY_SECONDS = 30.0  # within an epoch, where there is no live bar
 
 
 @contextlib.contextmanager
-def show_training(console: Console, max_epochs: int | None, time_budget: float | None) -> Iterator[Callbacks]:
+def show_training(
+    console: Console, max_epochs: int | None, time_budget: float | None, level: Level = "word"
+) -> Iterator[Callbacks]:
     """Yield callbacks that show the progress of training on `console` during the block."""
     if not console.is_terminal:
-        yield _Lines(console, max_epochs, time_budget)
+        yield _Lines(console, max_epochs, time_budget, level)
         return
     # A narrow screen has no room for a bar beside the times.
     wide: list[ProgressColumn] = [BarColumn(bar_width=None), MofNCompleteColumn()]
@@ -34,19 +37,22 @@ def show_training(console: Console, max_epochs: int | None, time_budget: float |
     columns = [
         TextColumn("epoch {task.fields[epoch]}"),
         *(wide if console.width >= 80 else narrow),
-        TextColumn("{task.fields[speed]} tok/s ppl {task.fields[ppl]} left"),
+        TextColumn("{task.fields[speed]} tok/s {task.fields[score]} left"),
         TimeRemainingColumn(compact=True),
         TextColumn("{task.fields[run_left]}"),
     ]
     with Progress(*columns, console=console, refresh_per_second=4) as bars:
-        yield _Bar(console, max_epochs, time_budget, bars)
+        yield _Bar(console, max_epochs, time_budget, level, bars)
 
 
 class _Lines(Callbacks):
     """Prints one line per epoch, and one every `LINE_EVERY_SECONDS` within it."""
 
-    def __init__(self, console: Console, max_epochs: int | None, time_budget: float | None) -> None:
+    def __init__(
+        self, console: Console, max_epochs: int | None, time_budget: float | None, level: Level = "word"
+    ) -> None:
         self.console = console
+        self.level: Level = level
         self.max_epochs = max_epochs
         self.time_budget = time_budget
         self.loss = math.nan  # smoothed over about fifty windows
@@ -73,7 +79,7 @@ class _Lines(Callbacks):
         self.show(row)
 
     def epoch_done(self, metrics: EpochMetrics) -> None:
-        self.message(epoch_line(metrics))
+        self.message(epoch_line(metrics, self.level))
         self._last_line = time.perf_counter()
 
     def message(self, text: str) -> None:
@@ -87,8 +93,13 @@ class _Lines(Callbacks):
         left = self.run_left(row)
         self.message(
             f"  epoch {self._epoch}: {row / self._rows:4.0%}, {self.speed()} tok/s, loss {self.loss:.3f}, "
-            f"ppl {format_perplexity(perplexity(self.loss), 1)}" + (f", about {left} left in total" if left else "")
+            f"{self.score()}" + (f", about {left} left in total" if left else "")
         )
+
+    def score(self) -> str:
+        """Return the smoothed training loss as perplexity or bits per character."""
+        ppl = perplexity(self.loss)
+        return f"ppl {format_perplexity(ppl, 1)}" if self.level == "word" else format_score(ppl, self.level)
 
     def speed(self) -> str:
         """Return the tokens per second of this epoch."""
@@ -113,8 +124,10 @@ class _Lines(Callbacks):
 class _Bar(_Lines):
     """Shows the current epoch as a live bar, and prints one line per completed epoch above it."""
 
-    def __init__(self, console: Console, max_epochs: int | None, time_budget: float | None, bars: Progress) -> None:
-        super().__init__(console, max_epochs, time_budget)
+    def __init__(
+        self, console: Console, max_epochs: int | None, time_budget: float | None, level: Level, bars: Progress
+    ) -> None:
+        super().__init__(console, max_epochs, time_budget, level)
         self._bars = bars
         self._task: TaskID | None = None
 
@@ -122,7 +135,7 @@ class _Bar(_Lines):
         super().epoch_started(epoch, rows, row)
         if self._task is not None:
             self._bars.remove_task(self._task)
-        self._task = self._bars.add_task("", total=rows, completed=row, epoch=epoch, speed="-", ppl="-", run_left="")
+        self._task = self._bars.add_task("", total=rows, completed=row, epoch=epoch, speed="-", score="", run_left="")
 
     def show(self, row: int) -> None:
         """Update the bar."""
@@ -132,24 +145,28 @@ class _Bar(_Lines):
             self._task,
             completed=row,
             speed=self.speed(),
-            ppl=format_perplexity(perplexity(self.loss), 1),
+            score=self.score(),
             run_left=f"({left} in total)" if left else "",
         )
 
 
-def epoch_line(metrics: EpochMetrics) -> str:
+def epoch_line(metrics: EpochMetrics, level: Level = "word") -> str:
     """Return the result of an epoch in 80 columns; the time is that of the whole run.
 
     epoch  80 averaged: train  45.31, valid  69.50, 171k tok/s, 18m24s, best 69.44
+    epoch  80 averaged: train  1.352, valid  1.412 bpc, 850k tok/s, 18m24s, best 1.410    characters
     """
+    train, valid, best = (
+        format_score(ppl, level, unit=False) for ppl in (metrics.train_ppl, metrics.valid_ppl, metrics.best_valid_ppl)
+    )
     kind = metrics.stage  # finetuning always averages
     if metrics.stage == "train":
         kind = "averaged" if metrics.averaged else ""
-    best = "new best" if metrics.best_epoch == metrics.epoch else f"best {format_perplexity(metrics.best_valid_ppl)}"
+    best = "new best" if metrics.best_epoch == metrics.epoch else f"best {best}"
     skipped = f", {metrics.skipped} windows skipped" if metrics.skipped else ""
     return (
-        f"epoch {metrics.epoch:>3}{' ' if kind else ''}{kind}: train {format_perplexity(metrics.train_ppl):>6}, "
-        f"valid {format_perplexity(metrics.valid_ppl):>6}, {_thousands(metrics.tokens_per_second):>4} tok/s, "
+        f"epoch {metrics.epoch:>3}{' ' if kind else ''}{kind}: train {train:>6}, valid {valid:>6}"
+        f"{' bpc' if level == 'char' else ''}, {_thousands(metrics.tokens_per_second):>4} tok/s, "
         f"{_duration(metrics.seconds):>6}, {best}{skipped}"
     )
 

@@ -69,4 +69,16 @@ PYDOC = CorpusInfo(
     embedded=True,
 )
 
-CORPORA = {info.name: info for info in (PENN, WIKITEXT_2, PYDOC)}
+TEXT8 = CorpusInfo(
+    name="text8",
+    title="text8, character level: the first 100,000,000 characters of a cleaned Wikipedia (Mahoney)",
+    licence="CC BY-SA 3.0 and GFDL (Wikipedia text)",
+    source=(
+        "text8.zip of Mahoney's Large Text Compression Benchmark (mattmahoney.net/dc/textdata.html); put its one file, "
+        "text8, into the folder. A prefix of it works too, as text8.prefix"
+    ),
+    level="char",
+    vocabulary=27,
+)
+
+CORPORA = {info.name: info for info in (PENN, WIKITEXT_2, PYDOC, TEXT8)}

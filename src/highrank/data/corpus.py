@@ -18,6 +18,7 @@ from torch import Tensor
 
 from highrank.data.catalog import CORPORA, SPLITS, CorpusInfo, Level
 from highrank.data.pydoc import pydoc_lines
+from highrank.data.text8 import ALPHABET, split_text8, text8_extent, text8_file
 from highrank.errors import UserError, nearest
 from highrank.files import read_tensors, write_json, write_tensors
 
@@ -32,6 +33,7 @@ class Corpus:
     words: list[str]  # the vocabulary, by id
     splits: dict[str, Tensor]  # (tokens,) int64 ids by split
     fingerprint: str  # of the text and how it was read; stored with a run
+    extent: str | None = None  # how much of the published text this is, for a corpus that may be cut
 
     @property
     def vocab_size(self) -> int:
@@ -54,10 +56,10 @@ def load_corpus(name: str, data_dir: Path | None = None, level: Level = "word") 
             raise UserError(f"{name} is a file: name the folder that holds train.txt, valid.txt and test.txt.")
         raise UserError(f'there is no corpus, nor a folder with train.txt, called "{name}"{nearest(name, CORPORA)}')
     info = CORPORA[name]
-    if info.embedded:
+    if name in ("pydoc", "text8"):
         if level != info.level:
             raise UserError(f"{name} comes at {info.level} level only: data.level must be {info.level}.")
-        return _pydoc_corpus()
+        return _pydoc_corpus() if name == "pydoc" else _text8_corpus(find_folder(name, data_dir))
     corpus = read_corpus(find_folder(name, data_dir), level=level, name=name)
     if level == info.level:
         check_counts(corpus, info)
@@ -88,6 +90,15 @@ def _pydoc_corpus() -> Corpus:
     return Corpus("pydoc", "word", *tokenize(tokens), fingerprint)
 
 
+def _text8_corpus(folder: Path) -> Corpus:
+    """Read text8. Its ids are not cached: a cache would be four times as large as the text and no faster to read."""
+    path = text8_file(folder)
+    assert path is not None
+    text = _read_bytes(path)
+    fingerprint = hashlib.sha256(text).hexdigest()[:16]
+    return Corpus("text8", "char", [*ALPHABET], split_text8(text, path), fingerprint, text8_extent(len(text)))
+
+
 def tokenize(texts: Mapping[str, Iterable[str]]) -> tuple[list[str], dict[str, Tensor]]:
     """Tokens by split -> the vocabulary in order of appearance, and ids by split."""
     ids: dict[str, int] = {}
@@ -112,11 +123,12 @@ def find_folder(name: str, data_dir: Path | None) -> Path:
     """
     folder = data_dir or Path(os.environ.get(DATA_VARIABLE) or cache_folder() / "data")
     for candidate in (folder / name, folder):
-        if (candidate / "train.txt").is_file():
+        if text8_file(candidate) if name == "text8" else (candidate / "train.txt").is_file():
             return candidate
+    files = "the file text8" if name == "text8" else "train.txt, valid.txt and test.txt"
     raise CorpusNotFoundError(
-        f"the corpus {name} was not found in {folder}: put train.txt, valid.txt and test.txt into {folder / name}, "
-        f"or set {DATA_VARIABLE} to the folder that holds them."
+        f"the corpus {name} was not found in {folder}: put {files} into {folder / name}, or set {DATA_VARIABLE} to "
+        "the folder that holds them."
     )
 
 

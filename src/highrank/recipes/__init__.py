@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from highrank.errors import UserError, nearest
-from highrank.recipes import penn, pydoc, wikitext2
+from highrank.recipes import penn, pydoc, text8, wikitext2
 from highrank.recipes.recipe import (
     CacheSettings,
     DataSpec,
@@ -31,7 +31,7 @@ __all__ = [
     "overrides",
 ]
 
-RECIPES = {recipe.name: recipe for part in (penn, wikitext2, pydoc) for recipe in part.RECIPES}
+RECIPES = {recipe.name: recipe for part in (penn, wikitext2, text8, pydoc) for recipe in part.RECIPES}
 
 
 def get_recipe(name: str) -> Recipe:

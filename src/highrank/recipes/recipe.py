@@ -92,12 +92,13 @@ class CacheSettings:
 
 @dataclass(frozen=True)
 class PaperResult:
-    """Perplexities that the paper prints for a recipe, shown beside ours."""
+    """Perplexities, or bits per character, that the paper prints for a recipe, shown beside ours."""
 
     valid: float
     test: float
     table: str
     finetuned: bool = False
+    train: float | None = None  # printed for characters only
 
 
 @dataclass(frozen=True)

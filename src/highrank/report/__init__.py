@@ -4,7 +4,7 @@ table.py        a table of text cells, and its Markdown; templates/ and page.py 
 results.py      a table that compares the paper's numbers with ours, and says where each of ours comes from
 records.py      reads results/runs and results/analysis
 paper.py        the numbers that the paper prints, with the tables they are from
-perplexity.py, rank.py, cost.py    the tables themselves
+perplexity.py, characters.py, rank.py, cost.py    the tables themselves
 build.py        all tables of one results folder
 write.py        writes them as a page, and into the documents that show them
 comparison.py   the page of `highrank compare`; comparison_text.py has its sentences

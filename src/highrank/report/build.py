@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from highrank.report.characters import characters_table
 from highrank.report.cost import cost_tables, slowdown_table
 from highrank.report.perplexity import ablation, best_runs, single_models, ten_minutes
 from highrank.report.rank import components_table, kld_table, rank_table
@@ -34,6 +35,7 @@ def build_report(results: Path) -> Report:
         "time": slowdown_table(results),
         "rank": rank_table(analyses),
         "kld": kld_table(analyses),
+        "characters": characters_table(runs),
     }
     tables = {"results": best_runs(runs)} | {name: table.table() for name, table in compared.items()}
     entries = [entry for name, table in compared.items() for entry in table.entries(name)]

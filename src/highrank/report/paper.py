@@ -43,6 +43,14 @@ COMPONENTS = {  # table 7: K -> rank and test perplexity on Penn Treebank
     20: Components(9981, 56.17),
 }
 
+CHARACTER_PARAMETERS = {  # table 12, in millions; its bits per character are in `Recipe.paper`
+    "text8-softmax": 8.42,
+    "text8-mos7": 8.45,
+    "text8-mos7-equal": 8.45,
+    "text8-mos10": 8.43,
+    "text8-mos10-equal": 8.43,
+}
+
 SLOWDOWN = {  # table 13: K -> column -> time over the softmax's
     5: {"PTB/bs": 1.2, "WT2/bs": 1.3},
     7: {"1B/bs": 3.8},

@@ -120,10 +120,11 @@ def took_ten_minutes(run: RecordedRun) -> bool:
 
 
 def best_runs(runs: list[RecordedRun]) -> Table:
-    """Build an overview: one row per recipe of the paper, then one per recipe of our own that was run."""
+    """Build an overview: one row per word-level recipe of the paper, then one per recipe of our own that was run."""
     rows = []
     own = [recipe for corpus in CORPORA for recipe in own_recipes(corpus) if runs_of(recipe, runs)]
-    for recipe in [*(recipe for recipe in RECIPES.values() if recipe.paper), *own]:
+    in_tables = [recipe for recipe in RECIPES.values() if recipe.paper and recipe.data.level == "word"]
+    for recipe in [*in_tables, *own]:
         run = min(runs_of(recipe, runs), key=lambda run: run.record.valid_ppl, default=None)
         cells = [NOT_RUN, NOT_RUN, NOT_RUN]
         if run:

@@ -78,6 +78,7 @@ class RunRecord:
     dynamic_tuned: Adaptation | None = None
     cache: Adaptation | None = None
     cache_tuned: Adaptation | None = None
+    corpus_extent: str | None = None  # how much of the corpus there was, where copies may be cut: text8
 
 
 def read_record(path: Path) -> RunRecord:
@@ -143,6 +144,7 @@ def summarize(
             train_ppl=[_rounded(metrics.train_ppl) for metrics in epochs],
             valid_ppl=[_rounded(metrics.valid_ppl) for metrics in epochs],
         ),
+        corpus_extent=corpus.extent,
     )
     write_record(run.summary_file, summary)
     return summary

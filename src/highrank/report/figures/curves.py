@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from highrank.plotting import HEADS, PURPLE, SKY, pyplot
+from highrank.evaluation.perplexity import bits_per_character
+from highrank.plotting import HEADS, ORANGE, PURPLE, SKY, pyplot
 from highrank.recipes import RECIPES
 from highrank.report.perplexity import in_paper, runs_of
 from highrank.report.records import RecordedRun
@@ -10,11 +11,17 @@ from highrank.report.records import RecordedRun
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLOURS = {**HEADS, "mos-plus": PURPLE}  # by the end of the recipe's name
+COLOURS = {  # by the end of the recipe's name
+    **HEADS,
+    "mos-plus": PURPLE,
+    "mos7": HEADS["mos"],
+    "mos7-equal": ORANGE,
+    "mos10": PURPLE,
+}
 
 
 def learning_curves(corpus: str, runs: list[RecordedRun]) -> "Figure | None":
-    """Draw validation perplexity for a corpus; return None if it has no runs.
+    """Draw validation perplexity, or bits per character, for a corpus; return None if it has no runs.
 
     A dot marks the start of averaging, a triangle the start of finetuning. Dotted lines are the paper's results.
     """
@@ -24,14 +31,15 @@ def learning_curves(corpus: str, runs: list[RecordedRun]) -> "Figure | None":
     if not shown:
         return None
     figure, axes = pyplot().subplots(1, 2, figsize=(9.9, 3.8), layout="constrained")
-    lowest = min(run.record.valid_ppl for _, run in shown)
+    quantity = "perplexity" if shown[0][0].data.level == "word" else "bits per character"
+    lowest = min(score for _, run in shown for score in _scores(run) if score is not None)
     for axis, unit in zip(axes, ("epoch", "minute"), strict=True):
         for recipe, run in shown:
             colour = COLOURS.get(recipe.name.removeprefix(f"{corpus}-"), SKY)
             _plot_run(axis, run, unit, color=colour, label=f"{recipe.name}, {run.record.seconds / 60:.0f} min")
             if numbers := in_paper(recipe):
                 axis.axhline(numbers.valid, color=colour, linestyle=":", linewidth=1.0, alpha=0.8)
-        axis.set(ylim=(lowest * 0.94, lowest * 1.7), xlim=(0, None), xlabel=unit, ylabel="validation perplexity")
+        axis.set(ylim=(lowest * 0.94, lowest * 1.7), xlim=(0, None), xlabel=unit, ylabel=f"validation {quantity}")
         axis.grid(color="#888888", alpha=0.25, linewidth=0.6)
     axes[0].legend(loc="upper right", fontsize=9)
     return figure
@@ -40,12 +48,21 @@ def learning_curves(corpus: str, runs: list[RecordedRun]) -> "Figure | None":
 def _plot_run(axis: Any, run: RecordedRun, unit: str, color: str, label: str) -> None:
     curve = run.record.curve
     x = curve.epoch if unit == "epoch" else [seconds / 60 for seconds in curve.seconds]
-    points = {e: (x[i], curve.valid_ppl[i]) for i, e in enumerate(curve.epoch) if curve.valid_ppl[i] is not None}
+    scores = _scores(run)
+    points = {epoch: (x[i], scores[i]) for i, epoch in enumerate(curve.epoch) if scores[i] is not None}
     axis.plot(*zip(*points.values(), strict=True), color=color, linewidth=1.6, label=label)
     markers = {run.record.averaged_from: "o"} | {stage.epochs + 1: "^" for stage in run.record.stages[:-1]}
     for epoch, marker in markers.items():
         if epoch in points:
             axis.plot(*points[epoch], marker=marker, color=color, markersize=6)
+
+
+def _scores(run: RecordedRun) -> list[float | None]:
+    """Return the validation score of every epoch; None where the loss was not finite."""
+    valid_ppl = run.record.curve.valid_ppl
+    if run.record.settings["data"]["level"] == "word":
+        return valid_ppl
+    return [None if ppl is None else bits_per_character(ppl) for ppl in valid_ppl]
 
 
 def _length(run: RecordedRun) -> int:
