@@ -101,15 +101,6 @@ def test_a_model_has_no_gain_over_itself(toy_corpus, pair):
     assert found.overall == Group("all", found.tokens, found.a.nll, found.a.nll, 0.0, 0.0)
 
 
-def test_readings_in_columns_are_revisited(toy_corpus, pair):
-    ids = toy_corpus.splits["test"]
-    readings = read(pair[0], ids, 4), read(pair[1], ids, 4)
-    found = compare(*pair, toy_corpus, readings=readings, n=9)
-    assert found.columns == 4
-    for step in found.a_ahead:
-        assert step.a.nll == pytest.approx(readings[0].nll[step.position - 1].item(), rel=1e-4)
-
-
 def test_the_papers_cases_are_found_by_their_words():
     case = PAPER_CASES[2]
     text = ["the", *case.key.split(), case.reference, "x", EOS] * 3
@@ -140,12 +131,6 @@ def test_losses_that_are_not_finite_raise(toy_corpus, pair):
     pair[1].head.bias.data[0] = np.nan
     with pytest.raises(UserError, match="two"):
         compare(*pair, toy_corpus, names=("one", "two"))
-
-
-def test_n_and_top_must_be_positive(toy_corpus, pair):
-    for argument in ({"n": 0}, {"top": 0}):
-        with pytest.raises(ValueError):
-            compare(*pair, toy_corpus, **argument)
 
 
 def test_an_unknown_split_raises(toy_corpus, pair):

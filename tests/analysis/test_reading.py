@@ -21,23 +21,21 @@ def model(head="mos"):
 
 @pytest.fixture(autouse=True)
 def _small_steps(monkeypatch):
-    monkeypatch.setattr(module, "TOKENS", 16)
+    monkeypatch.setattr(module, "WINDOW", 16)
 
 
-@pytest.mark.parametrize("columns", [1, 3, 7])
-def test_losses_match_the_evaluation(columns):
+def test_losses_match_the_evaluation():
     lm = model()
-    reading = read(lm, IDS, columns)
+    reading = read(lm, IDS)
     assert reading.nll.shape == (100,)
-    assert reading.nll.mean().item() == pytest.approx(evaluate(lm, IDS, columns).nll, rel=1e-12)
+    assert reading.nll.mean().item() == pytest.approx(evaluate(lm, IDS).nll, rel=1e-12)
 
 
-@pytest.mark.parametrize("states", [1000, 12])  # 12: some windows start between saved states
-@pytest.mark.parametrize("columns", [1, 3])
-def test_a_revisited_step_has_the_loss_of_the_first_pass(columns, states, monkeypatch):
+@pytest.mark.parametrize("states", [1000, 3])
+def test_a_revisited_step_has_the_loss_of_the_first_pass(states, monkeypatch):
     monkeypatch.setattr(module, "MAX_STATES", states)
     lm = model()
-    reading = read(lm, IDS, columns)
+    reading = read(lm, IDS)
     steps = [0, 1, 15, 16, 17, 33, 34, 67, 98, 99, 99]
     revisited = dict(hidden_at(lm, IDS, reading, steps))  # in training mode: dropout must be turned off
     lm.eval()
@@ -47,7 +45,7 @@ def test_a_revisited_step_has_the_loss_of_the_first_pass(columns, states, monkey
         assert nll.item() == pytest.approx(reading.nll[step].item(), rel=1e-12)
 
 
-def test_one_column_carries_the_state_through_the_stream():
+def test_the_state_is_carried_through_the_stream():
     lm = model()
     with torch.no_grad():
         whole = lm.eval()(IDS[:-1, None], IDS[1:, None], lm.initial_state(1)).nll[:, 0]
@@ -57,16 +55,6 @@ def test_one_column_carries_the_state_through_the_stream():
 def test_a_long_stream_saves_few_states(monkeypatch):
     monkeypatch.setattr(module, "MAX_STATES", 3)
     assert len(read(model(), IDS).states) == 3
-
-
-@pytest.mark.parametrize("columns", [3, 7])
-def test_many_columns_save_no_more_states(columns, monkeypatch):
-    lm = model()
-    before = read(lm, IDS, columns)
-    monkeypatch.setattr(module, "MAX_STATES", 14)
-    after = read(lm, IDS, columns)
-    assert before.states.shape[0] * columns > 14 >= after.states.shape[0] * columns > 7
-    assert torch.equal(after.nll, before.nll)
 
 
 def test_a_single_token_raises():

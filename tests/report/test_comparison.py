@@ -22,7 +22,7 @@ AHEAD = Step(1234, ["so", "far"], "came", ["rest"], 2.0, ONE, TWO)
 BEHIND = Step(77, ["then"], "came", [], -2.0, TWO, ONE)
 GROUPS = [Group("1 to 9", 40, 5.125, 5.375, 0.25, 0.05), Group("10 to 99", 60, 4.5, 4.25, -0.25, None)]
 COMPARISON = Comparison(
-    "toy", "word", "test", None, 1, 200, Side("one", "mos", 3, 5000, 4.75), Side("two", "softmax", 1, 6000, 4.70),
+    "toy", "word", "test", None, 200, Side("one", "mos", 3, 5000, 4.75), Side("two", "softmax", 1, 6000, 4.70),
     Group("all", 100, 4.75, 4.70, -0.05, 0.01), 30, [AHEAD], [BEHIND], GROUPS, [], [], None,
 )  # fmt: skip
 

@@ -75,7 +75,6 @@ class Comparison:
     level: Level
     split: str
     contains: str | None
-    columns: int  # parallel columns in which the stream was read, each from a zero state
     tokens: int  # predicted in the split
     a: Side
     b: Side
@@ -107,8 +106,6 @@ def compare(
     `top` words of each distribution are kept. `contains` restricts everything but the two perplexities to steps whose
     context or reference contains that phrase. `readings` are the first passes over the split, if they exist already.
     """
-    if n < 1 or top < 1:
-        raise ValueError(f"n and top must be at least 1, got {n} and {top}")
     check_request(corpus, split, contains)
     ids = corpus.splits[split]
     if readings is None:
@@ -140,7 +137,6 @@ def compare(
         level=corpus.level,
         split=split,
         contains=contains,
-        columns=readings[0].states.shape[1],
         tokens=len(gain),
         a=_describe(names[0], a, readings[0]),
         b=_describe(names[1], b, readings[1]),

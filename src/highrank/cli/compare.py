@@ -28,7 +28,6 @@ def compare(
         str | None,
         typer.Option(metavar="WORDS", help="Only steps with this word (or consecutive words) in context or reference."),
     ] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Columns; 1 carries the state through the whole stream.")] = 1,
     data_dir: DataDir = None,
     device: Device = "auto",
     output: Annotated[
@@ -57,8 +56,8 @@ def compare(
     origin = {"runs": [str(run_a), str(run_b)], "provenance": provenance(torch_device)}
     with progress() as on_stage:
         comparison = compare_runs(
-            run_a, run_b, split=split, n=n, top=top, contains=contains, batch_size=batch_size, data_dir=data_dir,
-            device=torch_device, on_stage=on_stage,
+            run_a, run_b, split=split, n=n, top=top, contains=contains, data_dir=data_dir, device=torch_device,
+            on_stage=on_stage,
         )  # fmt: skip
     if numbers_only:
         print_json(comparison_numbers(comparison) | origin)

@@ -23,7 +23,7 @@ from rich.text import Text
 from highrank.cli.console import out, print_table, print_written, progress, say
 
 if TYPE_CHECKING:
-    from highrank.analysis.finite_language.laboratory import Fit
+    from highrank.analysis.finite_language.models import Fit
     from highrank.data.corpus import Corpus
     from highrank.data.synthetic import FiniteLanguage
 
@@ -143,7 +143,7 @@ def _fit_heads(language: "FiniteLanguage", seed: int) -> "list[Fit]":
     """Fit each head, and a softmax with D = M as the control, to the language."""
     import torch
 
-    from highrank.analysis.finite_language.fit_head import fit_head
+    from highrank.analysis.finite_language.models import fit_head
     from highrank.heads import MoCHead, MoSHead, SoftmaxHead
 
     torch.manual_seed(seed)

@@ -25,7 +25,7 @@ def theory(
     dims: Annotated[
         str, typer.Option(help="The D to fit, such as 1,2,4 or 1-16. Default: a dozen around the rank.")
     ] = "",
-    components: Annotated[int, typer.Option(metavar="K", min=1, help="Components of MoC and MoS.")] = 4,
+    components: Annotated[int, typer.Option(metavar="K", min=2, help="Components of MoC and MoS.")] = 4,
     bias: Annotated[
         bool, typer.Option("--bias", help="Give every head an output bias; the paper's have none.")
     ] = False,

@@ -43,7 +43,7 @@ def summary(c: Comparison) -> str:
 
 def notes(c: Comparison) -> list[str]:
     """Explain how to read the numbers."""
-    lines = [
+    return [
         f"A gain is the negative log-likelihood of {c.b.name} minus that of {c.a.name}, in nats: positive where "
         f"{c.a.name} is better. A gain of g means exp(g) times the probability.",
         "The steps shown are extremes among many, in both directions, and two equally good models have some too. The "
@@ -51,9 +51,6 @@ def notes(c: Comparison) -> list[str]:
         "± is one standard error, with lines as the independent units. Among twenty rows, one beyond two standard "
         "errors is expected by chance.",
     ]
-    if c.columns > 1:
-        lines.append(f"The text was read in {c.columns} columns, each from a zero state.")
-    return lines
 
 
 class Grouping(NamedTuple):

@@ -28,7 +28,7 @@ KINDS = {  # name of the folder -> contents
     "dynamic": "gradient statistics of runs, for dynamic evaluation",
     "readings": "losses of runs, for compare",
 }
-READING_FORMAT = 1  # part of the file name: increase it when `Reading` changes
+READING_FORMAT = 2  # part of the file name: increase it when `Reading` changes
 
 
 def cached_statistics(
@@ -47,16 +47,14 @@ def cached_statistics(
     return [stored[name].to(device) for name in names]
 
 
-def cached_reading(
-    model: LanguageModel, ids: Tensor, batch_size: int, on_progress: OnProgress = no_progress
-) -> Reading:
+def cached_reading(model: LanguageModel, ids: Tensor, on_progress: OnProgress = no_progress) -> Reading:
     """Return `analysis.reading.read`, from the cache if possible."""
 
     def compute() -> dict[str, Tensor]:
-        reading = read(model, ids, batch_size, on_progress)
+        reading = read(model, ids, on_progress)
         return {"nll": reading.nll, "states": reading.states, "window": torch.tensor(reading.window)}
 
-    stored = _cached("readings", fingerprint(f"{READING_FORMAT} {batch_size}", model, ids), compute)
+    stored = _cached("readings", fingerprint(str(READING_FORMAT), model, ids), compute)
     return Reading(stored["nll"], stored["states"], int(stored["window"]))
 
 

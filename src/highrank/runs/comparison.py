@@ -25,7 +25,6 @@ def compare_runs(
     n: int = 20,
     top: int = 5,
     contains: str | None = None,
-    batch_size: int = 1,
     data_dir: Path | None = None,
     device: str | torch.device = "cpu",
     on_stage: OnStage = no_stages,
@@ -39,8 +38,8 @@ def compare_runs(
     model_a = load(runs[0].folder, device).model
     model_b = load(runs[1].folder, device).model
     ids = corpus.splits[split]
-    reading_a = cached_reading(model_a, ids, batch_size, partial(on_stage, f"{names[0]} reads {split}"))
-    reading_b = cached_reading(model_b, ids, batch_size, partial(on_stage, f"{names[1]} reads {split}"))
+    reading_a = cached_reading(model_a, ids, partial(on_stage, f"{names[0]} reads {split}"))
+    reading_b = cached_reading(model_b, ids, partial(on_stage, f"{names[1]} reads {split}"))
     return compare(
         model_a, model_b, corpus, split, names=names, n=n, top=top, contains=contains,
         readings=(reading_a, reading_b), on_stage=on_stage,

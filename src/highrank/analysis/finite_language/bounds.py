@@ -8,7 +8,7 @@ with centred rows. It is a member of F(A), and the one of lowest rank, since A' 
     a Softmax fits      <=> D >= rank(A C)   or, with an output bias, D >= rank of A centred by rows and columns
     a MoS fits          if  D >= ceil(M / K) - 1 + min(2, K - 1), for any rank
 
-Shapes: A (N, M); models as in `laboratory`.
+Shapes: A (N, M); models as in `models`.
 """
 
 import math
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from highrank.analysis.finite_language.laboratory import Model, rank
+from highrank.analysis.finite_language.models import Model, rank
 from highrank.data.synthetic import FiniteLanguage
 
 
@@ -70,9 +70,8 @@ def softmax_floor(language: FiniteLanguage, embed_dim: int, bias: bool) -> float
 
 
 def mos_enough(n_words: int, n_components: int) -> int:
-    """Return the D at which a MoS can represent every language over M words."""
-    k = min(n_components, n_words)
-    return math.ceil(n_words / k) - 1 + min(2, k - 1)
+    """Return the D at which a MoS of 2 to M components can represent every language over M words."""
+    return math.ceil(n_words / n_components) - 1 + min(2, n_components - 1)
 
 
 def mos_by_groups(language: FiniteLanguage, n_components: int, embed_dim: int) -> Model | None:
@@ -84,25 +83,23 @@ def mos_by_groups(language: FiniteLanguage, n_components: int, embed_dim: int) -
     """
     a = language.log_p
     n, m = a.shape
-    k = min(n_components, m)
-    select = min(2, k - 1)  # coordinates that select a group: two groups fit on a line
-    if embed_dim < mos_enough(m, n_components):
+    k = n_components
+    if embed_dim < mos_enough(m, k):
         return None
+    select = min(2, k - 1)  # coordinates that select a group: two groups fit on a line
     angle = torch.arange(k, dtype=a.dtype) * (2 * math.pi / k)
-    place = torch.stack([angle.cos(), angle.sin()], dim=1)[:, :select]  # (k, select)
-    apart = 1 - math.cos(2 * math.pi / k) if k > 1 else 1.0
+    place = torch.stack([angle.cos(), angle.sin()], dim=1)[:, :select]  # (K, select)
+    apart = 1 - math.cos(2 * math.pi / k)
     # A word of another group gets at most exp(-length * apart); even M of them must vanish beside the rarest word.
     length = (40 - a.min().item() + math.log(m)) / apart
     w = a.new_zeros(m, embed_dim)
-    h = a.new_zeros(n, n_components, embed_dim)
-    prior = a.new_zeros(n, n_components)
-    for component in range(n_components):  # components beyond M repeat earlier ones and share their weight
-        group = component % k
+    h = a.new_zeros(n, k, embed_dim)
+    prior = a.new_zeros(n, k)
+    for group in range(k):
         words = torch.arange(group, m, k)
-        copies = len(range(group, n_components, k))
-        prior[:, component] = a[:, words].logsumexp(dim=1) - math.log(copies)
-        h[:, component, :select] = length * place[group]
-        h[:, component, select : select + len(words) - 1] = a[:, words[1:]] - a[:, words[:1]]
+        prior[:, group] = a[:, words].logsumexp(dim=1)
+        h[:, group, :select] = length * place[group]
+        h[:, group, select : select + len(words) - 1] = a[:, words[1:]] - a[:, words[:1]]
         w[words, :select] = place[group]
         w[words[1:], torch.arange(select, select + len(words) - 1)] = 1.0
     return Model("mos", h, prior, w, None)

@@ -5,30 +5,59 @@ bound, and where theory has an exact model, that model is constructed and measur
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
 from highrank.analysis.finite_language.bounds import mos_by_groups, ranks, softmax_by_svd, softmax_floor
-from highrank.analysis.finite_language.laboratory import Fit, Kind, Model, fit_lbfgs, measure, random_model
-from highrank.data.synthetic import FiniteLanguage
+from highrank.analysis.finite_language.models import NAMES, Fit, Kind, Model, fit_lbfgs, random_model
+from highrank.data.synthetic import FiniteLanguage, low_rank_language
+from highrank.errors import UserError
 from highrank.progress import OnProgress, no_progress
 
-NAMES: dict[Kind, str] = {"softmax": "Softmax", "moc": "MoC", "mos": "MoS"}
+EVALUATIONS: dict[Kind, int] = {"softmax": 300, "moc": 300, "mos": 600}  # of KL per start; a third of them if quick
 JITTER = 0.02
 
 
 @dataclass(frozen=True)
-class Effort:
-    """How hard the optimiser tries: random starts beside the informed ones, and evaluations of KL per start."""
+class Setup:
+    """The language, the heads, and the D to fit."""
 
-    random_starts: int
-    evaluations: dict[Kind, int]
+    contexts: int = 64  # N
+    words: int = 32  # M
+    rank: int = 0  # of A; 0 stands for half of the smaller of contexts and words
+    dims: tuple[int, ...] = ()  # empty: about a dozen D up to the rank, including all close to it
+    components: int = 4  # K
+    bias: bool = False
+    unigram: bool = False
+    seed: int = 1
+    quick: bool = False
+    scale: float = 1.5  # standard deviation of the logits: a few words share most of the probability
+
+    def __post_init__(self) -> None:
+        smaller, larger = sorted((self.contexts, self.words))
+        lowest = 2 + self.unigram
+        rank = self.rank or max(lowest, smaller // 2)
+        dims = tuple(sorted(set(self.dims))) or _default_dims(rank, self.quick)
+        if not lowest <= rank <= smaller:
+            raise UserError(f"the rank must be between {lowest} and min(contexts, words) = {smaller}, got {rank}.")
+        if dims[0] < 1 or dims[-1] > larger:
+            raise UserError(f"every D must be between 1 and max(contexts, words) = {larger}.")
+        if not 2 <= self.components <= self.words:
+            raise UserError(f"there must be between 2 and {self.words} components, one per word at most.")
+        object.__setattr__(self, "rank", rank)
+        object.__setattr__(self, "dims", dims)
+
+    def language(self) -> FiniteLanguage:
+        generator = torch.Generator().manual_seed(self.seed)
+        return low_rank_language(self.contexts, self.words, self.rank, self.scale, generator, self.unigram)
 
 
-FULL = Effort(2, {"softmax": 300, "moc": 300, "mos": 600})
-QUICK = Effort(1, {"softmax": 100, "moc": 100, "mos": 200})
+def _default_dims(rank: int, quick: bool) -> tuple[int, ...]:
+    steps = 4 if quick else 8
+    spread = {max(1, round(rank * i / steps)) for i in range(steps + 1)}
+    near = {rank - 2, rank - 1, rank} if quick else {1, 2, 3, rank - 3, rank - 2, rank - 1, rank}
+    return tuple(sorted(d for d in spread | near if 1 <= d <= rank))
 
 
 @dataclass(frozen=True)
@@ -37,33 +66,26 @@ class Point:
 
     head: Kind
     lower_bound: float | None  # on the KL of this head; None: theory gives no bound
-    kl_attainable_at_most: float  # the best known upper bound on the attainable KL
     found: Fit  # by the optimiser
     constructed: Fit | None  # the exact model, where theory has one
     collapse_error: float | None  # of a MoC: how much log Q differs if its K rows of logits are mixed instead
 
 
-def sweep(
-    language: FiniteLanguage,
-    dims: Sequence[int],
-    n_components: int,
-    bias: bool,
-    seed: int,
-    effort: Effort,
-    on_progress: OnProgress = no_progress,
-) -> list[Point]:
+def sweep(language: FiniteLanguage, setup: Setup, on_progress: OnProgress = no_progress) -> list[Point]:
     """Fit all heads at every D, in increasing order; progress is counted in evaluations of KL per start."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(setup.seed)
+    bias = setup.bias
+    n_components = setup.components
     enough = ranks(language).enough(bias)
-    n, m = language.log_p.shape
-    total = len(dims) * sum(effort.evaluations.values())
+    evaluations = {kind: n // 3 if setup.quick else n for kind, n in EVALUATIONS.items()}
     done = 0
     points: list[Point] = []
     best: dict[Kind, Model] = {}
-    for d in sorted(dims):
+    for d in setup.dims:
         by_svd = softmax_by_svd(language, d, bias)
         for kind in NAMES:
-            starts = [random_model(kind, (n, m), n_components, d, bias, generator) for _ in range(effort.random_starts)]
+            random_starts = 1 if setup.quick else 2
+            starts = [random_model(kind, language, n_components, d, bias, generator) for _ in range(random_starts)]
             if kind in best:
                 starts.append(best[kind].widened(d, generator))
             if kind == "mos":
@@ -74,11 +96,13 @@ def sweep(
                 exact = None
             else:  # not a start: the optimiser has to find its own way, for comparison
                 exact = by_svd.mixed(kind, n_components)
-            best[kind] = _fit_best(starts, language, effort.evaluations[kind], generator)
+            model = best[kind] = _fit_best(starts, language, evaluations[kind], generator)
             floor = None if kind == "mos" else softmax_floor(language, d, bias)
-            points.append(_measure_point(language, best[kind], exact, floor))
-            done += effort.evaluations[kind]
-            on_progress(done, total)
+            constructed = None if exact is None else exact.measure(language)
+            difference = (model.log_prob() - model.moc_log_prob()).abs().max().item() if kind == "moc" else None
+            points.append(Point(kind, floor, model.measure(language), constructed, difference))
+            done += evaluations[kind]
+            on_progress(done, len(setup.dims) * sum(evaluations.values()))
     return points
 
 
@@ -97,29 +121,6 @@ def _fit_best(starts: list[Model], language: FiniteLanguage, evaluations: int, g
 
 def _jitter(model: Model, generator: torch.Generator) -> Model:
     """Perturb the components of a mixture: equal components have equal gradients and would stay equal."""
-    if model.h.shape[1] == 1:
+    if model.kind == "softmax":
         return model
     return replace(model, h=model.h + JITTER * torch.randn(model.h.shape, generator=generator, dtype=model.h.dtype))
-
-
-def _measure_point(language: FiniteLanguage, model: Model, exact: Model | None, floor: float | None) -> Point:
-    found = _measure_model(language, model)
-    constructed = None if exact is None else _measure_model(language, exact)
-    collapse_error = None
-    if model.kind == "moc":
-        collapse_error = (model.log_prob() - model.moc_log_prob()).abs().max().item()
-    attainable = found.kl if constructed is None else min(found.kl, constructed.kl)
-    return Point(model.kind, floor, attainable, found, constructed, collapse_error)
-
-
-def _measure_model(language: FiniteLanguage, model: Model) -> Fit:
-    _, k, d = model.h.shape
-    bound = d + 1 + (model.b is not None)
-    return measure(
-        language,
-        model.log_prob(),
-        name=NAMES[model.kind] + ("" if model.kind == "softmax" else f"-{k}"),
-        embed_dim=d,
-        parameters=sum(x.numel() for x in model.tensors),
-        rank_bound=bound if model.kind != "mos" and bound < min(language.log_p.shape) else None,
-    )

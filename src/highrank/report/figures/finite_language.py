@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from highrank.analysis.finite_language import TheoryReport
-from highrank.analysis.finite_language.sweep import NAMES
+from highrank.analysis.finite_language.models import NAMES
 from highrank.plotting import GREY, HEADS, PURPLE, pyplot
 
 if TYPE_CHECKING:

@@ -1,21 +1,18 @@
 import dataclasses
-import itertools
 
 import pytest
 import torch
 
-from highrank.analysis.finite_language.bounds import ranks
-from highrank.analysis.finite_language.laboratory import fit_lbfgs, measure, random_model, rank
-from highrank.analysis.finite_language.sweep import Effort, _jitter, sweep
+from highrank.analysis.finite_language.models import fit_head, fit_lbfgs, measure, random_model, rank
 from highrank.analysis.rank import press_tolerance
-from highrank.data.synthetic import low_rank_language
+from highrank.data.synthetic import gaussian_language, low_rank_language
 from highrank.heads import MoCHead, MoSHead, SoftmaxHead
 
 LANGUAGE = low_rank_language(7, 11, 5, 1.5, torch.Generator().manual_seed(0))
 
 
 def make_model(kind, k=3, d=4, bias=True):
-    model = random_model(kind, (7, 11), k, d, bias, torch.Generator().manual_seed(0))
+    model = random_model(kind, LANGUAGE, k, d, bias, torch.Generator().manual_seed(0))
     if bias:
         model.b.normal_()
     return model
@@ -74,16 +71,6 @@ def test_lbfgs_minimises_kl_and_not_the_reverse_kl():
     assert gradient.abs().max() < 1e-4
 
 
-def test_only_mixtures_are_jitter():
-    """Equal components would stay equal; a softmax has one."""
-    generator = torch.Generator().manual_seed(0)
-    softmax = make_model("softmax")
-    assert _jitter(softmax, generator) is softmax
-    h = _jitter(softmax.mixed("mos", 3), generator).h
-    assert 0 < (h - softmax.h).abs().max() < 0.1
-    assert not torch.equal(h[:, 0], h[:, 1])
-
-
 def test_unused_parameters_are_not_counted():
     assert sum(x.numel() for x in make_model("softmax").tensors) == 7 * 4 + 11 * 4 + 11
     assert sum(x.numel() for x in make_model("mos", bias=False).tensors) == 7 * 3 * 4 + 7 * 3 + 11 * 4
@@ -92,13 +79,11 @@ def test_unused_parameters_are_not_counted():
 def test_the_truth_has_kl_0_and_its_own_rank():
     fit = measure(LANGUAGE, LANGUAGE.log_p, name="truth", embed_dim=4, parameters=0, rank_bound=None)
     assert (fit.kl, fit.rank) == (0, 5)
-    assert fit.perplexity == pytest.approx(torch.tensor(LANGUAGE.entropy).exp().item())
 
 
-def test_uniform_predictions_have_the_perplexity_of_the_vocabulary():
+def test_uniform_predictions_have_rank_one():
     uniform = torch.full_like(LANGUAGE.log_p, 1 / 11).log()
     fit = measure(LANGUAGE, uniform, name="uniform", embed_dim=1, parameters=0, rank_bound=None)
-    assert fit.perplexity == pytest.approx(11)
     assert (fit.kl, fit.rank) == (pytest.approx(torch.tensor(11.0).log().item() - LANGUAGE.entropy), 1)
 
 
@@ -108,33 +93,35 @@ def test_a_few_units_of_round_off_do_not_count_as_rank(units, expected):
     assert rank(torch.tensor([1.0, units * unit], dtype=torch.float64), (7, 11)) == expected
 
 
-@pytest.fixture(scope="module")
-def points():
-    return sweep(SWEPT, [4, 1, 2, 5], 3, False, 1, EFFORT)
+# --- heads ----------------------------------------------------------------------------------------------------------
+
+FULL_RANK = gaussian_language(12, 10, 1.5, torch.Generator().manual_seed(0))
 
 
-SWEPT = low_rank_language(12, 10, 6, 1.5, torch.Generator().manual_seed(0))
-EFFORT = Effort(1, {"softmax": 80, "moc": 80, "mos": 80})
+def test_the_curve_is_kl_over_steps_and_ends_with_the_result():
+    steps = []
+    fit = fit_head("a", SoftmaxHead(4, 10), FULL_RANK, steps=50, on_progress=lambda done, total: steps.append(done))
+    assert [step for step, _ in fit.curve] == [0, 20, 40, 50]
+    assert steps == [0, 20, 40, 50]
+    assert fit.curve[-1][1] == fit.kl < fit.curve[0][1]
 
 
-def test_a_sweep_goes_through_d_in_order_and_kl_decreases(points):
-    assert [p.found.embed_dim for p in points[::3]] == [1, 2, 4, 5]
-    for head in range(3):
-        kls = [p.found.kl for p in points[head::3]]
-        assert all(after <= before for before, after in itertools.pairwise(kls))
+def test_the_learning_rate_follows_a_cosine_to_zero():
+    head = SoftmaxHead(4, 10)
+    before = head.weight.detach().clone()
+    fit_head("a", head, FULL_RANK, steps=1, lr=0.05)
+    assert (head.weight.detach() - before).abs().max().item() == pytest.approx(0.05, rel=1e-3)
+    last = [kl for _, kl in fit_head("a", SoftmaxHead(4, 10), FULL_RANK, steps=201, lr=0.5).curve][-2:]
+    assert last[0] == pytest.approx(last[1], rel=1e-3)
 
 
-def test_a_sweep_respects_theory(points):
-    for softmax, moc, mos in zip(*(points[head::3] for head in range(3)), strict=True):
-        d = softmax.found.embed_dim
-        assert mos.found.kl <= softmax.found.kl + 1e-15
-        assert softmax.lower_bound <= softmax.found.kl
-        assert max(softmax.found.rank, moc.found.rank) <= d + 1
-        assert moc.collapse_error < 1e-12
-        assert (softmax.constructed is not None) == (d >= ranks(SWEPT).lowest == 5)
-    assert points[2].found.rank > 2  # MoS at D = 1
-
-
-def test_a_sweep_depends_on_its_seed_only(points):
-    again = sweep(SWEPT, [1, 2, 4, 5], 3, False, 1, EFFORT)
-    assert [p.found.kl for p in again] == [p.found.kl for p in points]
+@pytest.mark.parametrize(
+    ("head", "bound"),
+    [(SoftmaxHead(3, 10), 5), (MoCHead(6, 3, 10, 4), 5), (MoSHead(6, 3, 10, 4), None), (SoftmaxHead(8, 10), None)],
+    ids=["softmax", "moc", "mos", "softmax with D = M - 2"],
+)
+def test_only_softmax_and_moc_with_a_small_d_are_bounded(head, bound):
+    fit = fit_head("a", head, FULL_RANK, steps=30)
+    assert fit.rank_bound == bound
+    assert fit.rank == (bound or 10)
+    assert fit.parameters == 12 * head.in_features + sum(p.numel() for p in head.parameters())

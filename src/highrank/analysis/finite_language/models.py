@@ -1,36 +1,46 @@
 """Models fitted to a finite language: their log-probabilities, how to fit them, and the measurement of a fit.
 
 `highrank theory` fits models whose pi and h are free for every context, the paper's universal approximator (section
-2.1): only the head limits them. `fit_head` does the same for a `highrank.heads` module.
+2.1): only the head limits them. `fit_head` does the same for a `highrank.heads` module (quickstart).
 
 Shapes: N contexts, M words, K components, D embedding size; h (N, K, D), prior (N, K), w (M, D), b (M,).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from highrank.analysis.rank import press_tolerance
 from highrank.data.synthetic import FiniteLanguage
+from highrank.heads import MoCHead, SoftmaxHead
+from highrank.heads.head import Head
+from highrank.progress import OnProgress, no_progress
 
 Kind = Literal["softmax", "moc", "mos"]
+NAMES: dict[Kind, str] = {"softmax": "Softmax", "moc": "MoC", "mos": "MoS"}
 COMPUTED = 8  # logsumexp and sums leave a few units of round-off in the entries, before the SVD adds its own
+CURVE_EVERY_STEPS = 20
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Fit:
     name: str
     embed_dim: int
     parameters: int
     kl: float  # nats
-    perplexity: float
     rank: int
     rank_bound: int | None  # None: no bound below min(N, M)
-    curve: list[tuple[int, float]]  # step, KL
+    curve: list[tuple[int, float]] = field(default_factory=list)  # step, KL
     singular_values: list[float]
+
+
+def measure(language: FiniteLanguage, log_q: Tensor, **about: Any) -> Fit:
+    """Measure KL and rank of a model's (N, M) log-probabilities from a float64 pass; `about` are the other fields."""
+    values = torch.linalg.svdvals(log_q)
+    kl = language.kl(log_q)
+    return Fit(kl=kl, rank=rank(values, log_q.shape), singular_values=values.tolist(), **about)
 
 
 def rank(singular_values: Tensor, shape: tuple[int, ...], size: float | None = None) -> int:
@@ -40,32 +50,6 @@ def rank(singular_values: Tensor, shape: tuple[int, ...], size: float | None = N
     """
     tolerance = press_tolerance(size or singular_values.max().item(), *shape)
     return int((singular_values > COMPUTED * tolerance).sum())
-
-
-def measure(
-    language: FiniteLanguage,
-    log_q: Tensor,
-    *,
-    name: str,
-    embed_dim: int,
-    parameters: int,
-    rank_bound: int | None,
-    curve: Sequence[tuple[int, float]] = (),
-) -> Fit:
-    """Measure KL, perplexity and rank of a model's (N, M) log-probabilities from a float64 pass."""
-    singular_values = torch.linalg.svdvals(log_q)
-    kl = language.kl(log_q)
-    return Fit(
-        name=name,
-        embed_dim=embed_dim,
-        parameters=parameters,
-        kl=kl,
-        perplexity=float(torch.tensor(language.entropy + kl).exp()),
-        rank=rank(singular_values, log_q.shape),
-        rank_bound=rank_bound,
-        curve=list(curve),
-        singular_values=singular_values.tolist(),
-    )
 
 
 @dataclass(frozen=True)
@@ -120,12 +104,24 @@ class Model:
         prior = self.h.new_zeros(len(self.h), n_components)
         return replace(self, kind=kind, h=self.h.expand(-1, n_components, -1), prior=prior)
 
+    def measure(self, language: FiniteLanguage) -> Fit:
+        _, k, d = self.h.shape
+        bound = d + 1 + (self.b is not None)
+        return measure(
+            language,
+            self.log_prob(),
+            name=NAMES[self.kind] + ("" if self.kind == "softmax" else f"-{k}"),
+            embed_dim=d,
+            parameters=sum(x.numel() for x in self.tensors),
+            rank_bound=bound if self.kind != "mos" and bound < min(language.log_p.shape) else None,
+        )
+
 
 def random_model(
-    kind: Kind, shape: tuple[int, int], n_components: int, embed_dim: int, bias: bool, generator: torch.Generator
+    kind: Kind, language: FiniteLanguage, n_components: int, embed_dim: int, bias: bool, generator: torch.Generator
 ) -> Model:
-    """Return a model with context vectors of size one and small embeddings; `shape` is (N, M)."""
-    n, m = shape
+    """Return a model with context vectors of size one and small embeddings."""
+    n, m = language.log_p.shape
     k = 1 if kind == "softmax" else n_components
 
     def normal(*sizes: int, scale: float) -> Tensor:
@@ -162,3 +158,45 @@ def fit_lbfgs(start: Model, language: FiniteLanguage, evaluations: int) -> Model
 
     optimizer.step(closure)
     return Model(start.kind, h.detach(), prior.detach(), w.detach(), None if b is None else b.detach())
+
+
+def fit_head(
+    name: str,
+    head: Head,
+    language: FiniteLanguage,
+    *,
+    steps: int = 900,
+    lr: float = 0.02,
+    on_progress: OnProgress = no_progress,
+) -> Fit:
+    """Fit a head and one free hidden state g per context by full-batch Adam with a cosine schedule, and measure it."""
+    contexts, words = language.log_p.shape
+    g = torch.randn(contexts, head.in_features).requires_grad_()
+    parameters = [g, *head.parameters()]
+    optimizer = torch.optim.Adam(parameters, lr=lr)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    p = language.log_p.exp().to(g.dtype)
+    curve: list[tuple[int, float]] = []
+    for step in range(steps):
+        optimizer.zero_grad()
+        loss = -(p * head.log_prob(g)).sum(dim=1).mean()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        if step % CURVE_EVERY_STEPS == 0:
+            curve.append((step, loss.item() - language.entropy))
+            on_progress(step, steps)
+    on_progress(steps, steps)
+    with torch.no_grad():  # in float64, because float32 round-off alone looks like full rank
+        log_q = head.double().log_prob(g.double())
+    embed_dim = head.weight.shape[1]
+    bounded = isinstance(head, SoftmaxHead | MoCHead) and embed_dim + 2 < words
+    return measure(
+        language,
+        log_q,
+        name=name,
+        embed_dim=embed_dim,
+        parameters=sum(x.numel() for x in parameters),
+        rank_bound=embed_dim + 2 if bounded else None,
+        curve=[*curve, (steps, language.kl(log_q))],
+    )
