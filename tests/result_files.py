@@ -1,6 +1,5 @@
 """Makes results folders for the tests of the report: run records and analyses."""
 
-import copy
 import json
 
 from highrank.recipes import get_recipe, override, overrides
@@ -10,11 +9,10 @@ PROVENANCE = {
 }  # fmt: skip
 
 
-def piece(epoch=0, commit="abc", machine="NVIDIA H200", averages_only=None):
-    """Return a start of training; with `averages_only`, it ended in an export."""
-    exported = None if averages_only is None else {"dtype": "float16", "averages_only": averages_only}
+def piece(epoch=0, commit="abc", machine="NVIDIA H200"):
+    """Return a start of training."""
     start = {"epoch": epoch, "seconds": 100.0 * epoch, "time_budget": 600.0, "outcome": "time-budget"}
-    return {**PROVENANCE, "commit": commit, "machine": machine, **start, "exported": exported}
+    return {**PROVENANCE, "commit": commit, "machine": machine, **start, "exported": None}
 
 
 def stage(number=0, epochs=3, valid=70.0, seconds=590.0):
@@ -34,18 +32,18 @@ def run_record(recipe="ptb-mos", settings=(), valid=70.0, **changes):
         "provenance": PROVENANCE, "settings": resolved, "averaged_from": 2,
         "curve": curve([1, 2, 3], [None, valid + 3, valid]),
     }  # fmt: skip
-    return {**record, **copy.deepcopy(changes)}
+    return {**record, **changes}
 
 
 def curve(epochs, valid):
     return {"epoch": epochs, "seconds": [200.0 * e for e in epochs], "train_ppl": valid, "valid_ppl": valid}
 
 
-def adaptation(valid, settings=None, provenance=None, tuning=None):
+def adaptation(valid):
     """Return the results of dynamic evaluation."""
-    settings = settings or {"lr": 0.002, "lamb": 0.075, "epsilon": 0.001, "segment": 5, "stats_batch_size": 100}
+    settings = {"lr": 0.002, "lamb": 0.075, "epsilon": 0.001, "segment": 5, "stats_batch_size": 100}
     scores = {"valid_ppl": valid, "test_ppl": valid - 1, "seconds": 70.0}
-    return {"settings": settings, **scores, "provenance": provenance, "tuning": tuning}
+    return {"settings": settings, **scores, "provenance": None, "tuning": None}
 
 
 def analysis(split="test", rank=9970, recipe="ptb-mos", k=15, head="mos", tokens=20_000, **changes):

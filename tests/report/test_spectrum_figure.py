@@ -25,15 +25,8 @@ def make_record(*models, tokens=4):
 
 @pytest.fixture
 def draw():
-    figures = []
-
-    def draw_and_close(record):
-        figures.append(draw_spectra(record))
-        return figures[-1]
-
-    yield draw_and_close
-    for figure in figures:
-        plt.close(figure)
+    yield draw_spectra
+    plt.close("all")
 
 
 def points(line):

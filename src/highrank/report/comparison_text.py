@@ -59,7 +59,6 @@ class Grouping(NamedTuple):
     title: str
     explanation: str
     groups: list[Group]
-    of_words: bool = False  # the names of the groups are words of the text
 
 
 def groupings(c: Comparison) -> list[Grouping]:
@@ -77,7 +76,6 @@ def groupings(c: Comparison) -> list[Grouping]:
             "Previous word",
             f"The previous words that move the total most, each way, among those with at least {MIN_STEPS} steps.",
             better + worse,
-            of_words=True,
         ),
     ]
 

@@ -54,6 +54,11 @@ def runs_of(recipe: Recipe, runs: Iterable[RecordedRun]) -> list[RecordedRun]:
     return [run for run in runs if run.record.recipe == recipe.name and run.has_recipe_model]
 
 
+def best_run(recipe: Recipe, runs: Iterable[RecordedRun]) -> RecordedRun | None:
+    """Return the run of a recipe with the lowest validation perplexity."""
+    return min(runs_of(recipe, runs), key=lambda run: run.record.valid_ppl, default=None)
+
+
 def own_recipes(corpus: str) -> list[Recipe]:
     """Return the recipes for one of the paper's corpora that the paper does not have."""
     return [recipe for recipe in RECIPES.values() if recipe.name.startswith(f"{corpus}-") and not recipe.paper]
@@ -102,10 +107,10 @@ def ten_minutes(runs: list[RecordedRun]) -> ResultTable:
     rows = []
     recipes = [RECIPES[f"{corpus}-{head}"] for corpus in CORPORA for head in HEADS]
     for recipe in recipes + [recipe for corpus in CORPORA for recipe in own_recipes(corpus)]:
-        for run in runs_of(recipe, short):
-            final = replace(final_perplexity(run), paper=in_paper(recipe))
-            rows.append((Cell(code=recipe.name), [final, perplexity(run, "dynamic")]))
-        if recipe in recipes and not runs_of(recipe, short):
+        if run := best_run(recipe, short):
+            results = [replace(final_perplexity(run), paper=in_paper(recipe)), perplexity(run, "dynamic")]
+            rows.append((Cell(code=recipe.name), results))
+        elif recipe.paper:
             rows.append((Cell(code=recipe.name), [Result(in_paper(recipe)), Result()]))
     return ResultTable("recipe", [PERPLEXITY, DYNAMIC], rows, show_training=True)
 
@@ -125,9 +130,8 @@ def best_runs(runs: list[RecordedRun]) -> Table:
     own = [recipe for corpus in CORPORA for recipe in own_recipes(corpus) if runs_of(recipe, runs)]
     in_tables = [recipe for recipe in RECIPES.values() if recipe.paper and recipe.data.level == "word"]
     for recipe in [*in_tables, *own]:
-        run = min(runs_of(recipe, runs), key=lambda run: run.record.valid_ppl, default=None)
         cells = [NOT_RUN, NOT_RUN, NOT_RUN]
-        if run:
+        if run := best_run(recipe, runs):
             final = final_perplexity(run)
             dynamic = perplexity(run, "dynamic")
             training = final.training().text + ("; finetuned" if run.is_finetuned else "")
