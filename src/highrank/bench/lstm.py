@@ -60,7 +60,8 @@ def _measure(sizes: tuple[int, ...], device: torch.device, rounds: int, row: LST
         module = nn.LSTM(inputs, hidden, device=device, dtype=dtype)
         weights = list(module.parameters())
         if ours:  # clones, because nn.LSTM keeps all weights of a layer in one tensor
-            w_ih, w_hh, b_ih, b_hh = weights = [nn.Parameter(weight.detach().clone()) for weight in weights]
+            weights = [nn.Parameter(weight.detach().clone()) for weight in weights]
+            w_ih, w_hh, b_ih, b_hh = weights
             zero = torch.zeros(row.batch, hidden, device=device)
             layers.append(partial(lstm, state=(zero, zero), w_ih=w_ih, w_hh=w_hh, b_ih=b_ih, b_hh=b_hh))
         else:
