@@ -4,7 +4,7 @@ from highrank.evaluation.perplexity import bits_per_character
 from highrank.recipes import Recipe
 from highrank.recipes.text8 import RECIPES
 from highrank.report import paper
-from highrank.report.perplexity import runs_of
+from highrank.report.perplexity import best_run
 from highrank.report.records import RecordedRun
 from highrank.report.results import Quantity, Result, ResultTable
 from highrank.report.table import Cell
@@ -28,7 +28,7 @@ def _results(recipe: Recipe, runs: list[RecordedRun]) -> list[Result]:
     assert printed.train is not None
     in_paper = (printed.train, printed.valid, printed.test)
     parameters_in_paper = (paper.CHARACTER_PARAMETERS[recipe.name],)
-    run = min(runs_of(recipe, runs), key=lambda run: run.record.valid_ppl, default=None)
+    run = best_run(recipe, runs)
     if run is None:
         return [Result(in_paper, paper_digits=2), Result(parameters_in_paper)]
     record = run.record
