@@ -30,12 +30,6 @@ def test_means_and_standard_errors_match_their_definition(rng):
         assert found[name].gain_se == pytest.approx(np.sqrt(c / (c - 1) * np.square(sums).sum()) / len(gain))
 
 
-def test_one_token_per_line_gives_the_usual_standard_error(rng):
-    a, b = rng.normal(size=50), rng.normal(size=50)
-    (found,) = group_losses(["all"], np.zeros(50, dtype=np.int64), a, b, np.arange(50))
-    assert found.gain_se == pytest.approx((b - a).std(ddof=1) / np.sqrt(50))
-
-
 def test_repeating_every_token_in_its_line_keeps_the_standard_error(rng):
     a, b = rng.normal(size=50), rng.normal(size=50)
     (once,) = group_losses(["all"], np.zeros(50, dtype=np.int64), a, b, np.arange(50))

@@ -58,10 +58,6 @@ def test_sampled_contexts_are_distinct_sorted_and_depend_on_the_seed():
     assert torch.equal(positions, positions.sort().values)
 
 
-def test_all_contexts_are_used_if_there_are_fewer():
-    assert torch.equal(sample_contexts(5, 30, seed=1), torch.arange(5))
-
-
 def test_two_contexts_raise():
     with pytest.raises(ValueError):
         pairwise_kld(distributions(2))

@@ -2,8 +2,7 @@ import pytest
 import torch
 
 from highrank.analysis.kld import Kld
-from highrank.analysis.record import SPECTRUM_POINTS, Analysis, AnalysisRecord, Spectrum, full_spectrum, thin_spectrum
-from highrank.schema import from_json, to_json
+from highrank.analysis.record import SPECTRUM_POINTS, Analysis, Spectrum, full_spectrum, thin_spectrum
 
 
 def make_analysis(projected=None):
@@ -17,13 +16,6 @@ def make_analysis(projected=None):
 def test_round_off_is_relative_to_the_largest_singular_value():
     assert make_analysis().round_off == 0.25e-13
     assert make_analysis(projected=20).round_off is None
-
-
-def test_a_record_survives_json():
-    record = AnalysisRecord(
-        corpus="penn", split="test", tokens=300, vocabulary=60, seed=0, models=[make_analysis()], provenance={}
-    )
-    assert from_json(AnalysisRecord, to_json(record)) == record
 
 
 @pytest.mark.parametrize("n", [7, SPECTRUM_POINTS])

@@ -6,7 +6,6 @@ import pytest
 
 from helpers import fails, highrank
 from highrank.analysis.finite_language import checks, sweep
-from highrank.cli.theory import parse_dims
 
 DOCS = Path(__file__).parents[2] / "docs"
 SMALL = ("--contexts", 10, "--words", 8, "--rank", 6, "--components", 4, "--quick")
@@ -72,11 +71,6 @@ def test_mistakes_end_with_one_sentence_and_write_nothing(tmp_path, arguments):
     (tmp_path / "file").write_text("")
     fails("theory", *arguments, cwd=tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
-def test_dims():
-    assert parse_dims("") == ()
-    assert parse_dims("1, 2,5-7") == (1, 2, 5, 6, 7)
 
 
 def test_document_names_options_that_exist(tmp_path):

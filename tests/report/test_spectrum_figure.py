@@ -5,8 +5,8 @@ import torch
 from matplotlib import pyplot as plt
 
 from highrank.analysis import Analysis, analyze_softmax
-from highrank.analysis.record import AnalysisRecord, Spectrum, full_spectrum
-from highrank.report.figures.spectrum import BY_HEAD, FLOOR, draw_by_index, draw_spectra
+from highrank.analysis.record import AnalysisRecord, full_spectrum
+from highrank.report.figures.spectrum import BY_HEAD, FLOOR, draw_spectra
 
 
 def make_model(head="mos", values=(8.0, 4.0, 2.0, 0.0), tolerance=8e-14, projected=None):
@@ -65,11 +65,3 @@ def test_a_softmax_of_transformers_shows_its_output_matrix(draw):
     record = dataclasses.replace(make_record(result), split=None)
     (axis,) = draw(record).axes
     assert [line.get_ydata()[0] for line in axis.lines] == [1, 1, 1]
-
-
-def test_spectra_by_index_are_divided_by_their_largest_value():
-    figure = draw_by_index({"log P": Spectrum([8.0, 2.0], [1, 2]), "W": Spectrum([4.0, 0.0], [1, 2])}, 1e-13, "")
-    (axis,) = figure.axes
-    assert [list(line.get_ydata()) for line in axis.lines] == [[1.0, 0.25], [1.0, FLOOR]]
-    assert axis.patches[0].get_y() + axis.patches[0].get_height() == pytest.approx(1e-13, rel=1e-9, abs=0)
-    plt.close(figure)

@@ -58,12 +58,6 @@ def test_a_part_of_a_split(place):
     assert (record.split, record.tokens, record.models[0].rank) == ("valid", 12, 12)
 
 
-def test_stages_name_the_run(place):
-    stages = []
-    analyze_runs([place / "mos"], tokens=20, data_dir=place, on_stage=lambda stage, done, total: stages.append(stage))
-    assert all(str(place / "mos") in stage for stage in stages)
-
-
 def test_runs_on_different_texts_raise(place, tmp_path):
     write_toy_corpus(tmp_path / "toy", lines=60)
     train(tmp_path, "other")

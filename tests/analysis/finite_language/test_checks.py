@@ -90,10 +90,6 @@ def test_mos_is_free_cannot_be_shown_where_a_softmax_is_enough():
 # --- statements about fitted models ---------------------------------------------------------------------------------
 
 
-def test_all_statements_about_fits_hold(points):
-    assert all(check.holds for check in checks.check_fits(RANKS, points, SETUP))
-
-
 def test_a_fit_below_the_bound_fails(points):
     points = [dataclasses.replace(points[0], lower_bound=1.0), *points[1:]]
     assert checks.bound_holds(4, points).holds is False
@@ -142,10 +138,6 @@ def test_default_dims_cover_the_rank(rank, quick):
     assert list(dims) == sorted(set(dims))
     assert {1, max(1, rank - 2), rank - 1, rank} <= set(dims)
     assert len(dims) <= 15
-
-
-def test_default_rank_is_half_of_the_smaller_size():
-    assert Setup().rank == 16
 
 
 @pytest.mark.parametrize(
