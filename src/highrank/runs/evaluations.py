@@ -85,8 +85,10 @@ class Line:
 class EvaluationLog:
     """evaluations.jsonl: the last line per result and split for a run's current weights."""
 
-    def __init__(self, run: Run, updates: int | None) -> None:
+    def __init__(self, run: Run, updates: int | None, device: torch.device) -> None:
         self.path = run.folder / "evaluations.jsonl"
+        self.updates = updates
+        self.device = device
         text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
         try:
             lines = [from_json(Line, json.loads(line)) for line in text.splitlines()]
@@ -94,8 +96,20 @@ class EvaluationLog:
             raise UserError(f"{self.path} is damaged ({error}): delete it to compute the results again.") from None
         self.lines = {(line.result, line.split): line for line in lines if line.updates == updates}
 
-    def append(self, line: Line) -> None:
-        """Append a line to the file."""
+    def evaluate(
+        self, result: str, method: AdaptiveEvaluation, settings: Settings, tuning: Tuning | None = None
+    ) -> None:
+        """Evaluate validation and test, and append a line for each. Skip a split whose line exists."""
+        for split in ("valid", "test"):
+            line = self.lines.get((result, split))
+            if line is None or line.tuning != tuning:
+                start = time.perf_counter()
+                ppl = method.evaluate(split, settings, f"{split}, {result.replace('_', ', ')}").perplexity
+                seconds = time.perf_counter() - start
+                machine = Provenance(**provenance(self.device))
+                self._append(Line(self.updates, result, split, settings, ppl, seconds, machine, tuning))
+
+    def _append(self, line: Line) -> None:
         try:
             with open(self.path, "a", encoding="utf-8") as file:
                 file.write(json.dumps(to_json(line)) + "\n")
@@ -134,34 +148,23 @@ def complete_record(
     Each method uses its published settings; `tune` adds a second result with settings found on validation.
     """
     summary = current_summary(run, corpus, device, on_stage)
-    log = EvaluationLog(run, summary.updates)
+    log = EvaluationLog(run, summary.updates, device)
     record = log.add_to(earlier if earlier is not None and earlier.updates == summary.updates else summary)
     model = load(run.folder, device).model
     longest = len(corpus.splits["valid"]) - 1
     tokens = min(tune_tokens or longest, longest)
-
-    def evaluate(result: str, settings: Settings, tuning: Tuning | None = None) -> None:
-        for split in ("valid", "test"):
-            line = log.lines.get((result, split))
-            if line is None or line.tuning != tuning:
-                start = time.perf_counter()
-                ppl = method.evaluate(split, settings, f"{split}, {result.replace('_', ', ')}").perplexity
-                seconds = time.perf_counter() - start
-                machine = Provenance(**provenance(device))
-                log.append(Line(summary.updates, result, split, settings, ppl, seconds, machine, tuning))
-
     for name in methods:
         published = PUBLISHED[name](corpus.name)
         method = AdaptiveEvaluation(model, corpus, published, on_stage)
         if getattr(record, name) is None:
-            evaluate(name, published)
+            log.evaluate(name, method, published)
         result = f"{name}_tuned"
         if tune and _search(getattr(record, result), tokens) is None:
             tuning = _search(log.lines.get((result, "valid")), tokens)
             if tuning is None:
                 tuning = method.tune(tokens, on_point)
                 tuning = replace(tuning, tried=tuning.tried[:MOST_TRIED])
-            evaluate(result, tuning.best, tuning)
+            log.evaluate(result, method, tuning.best, tuning)
     return log.add_to(record)
 
 
