@@ -11,8 +11,9 @@ os.environ["COLUMNS"] = "200"  # the console asks once, when it is made: no tabl
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # begun in a shell's background, which every child would inherit
     signal.signal(signal.SIGINT, signal.default_int_handler)
 import triton_interpreter  # noqa: F401  (before anything imports Triton, which decides then how kernels run)
-from helpers import highrank, settings, write_toy_corpus
+from helpers import dialog_settings, highrank, settings, write_toy_corpus, write_toy_dialogs
 from highrank.data.corpus import Corpus, read_corpus
+from highrank.data.dialog import DialogCorpus, read_dialog_corpus
 
 
 @pytest.fixture(autouse=True)
@@ -30,6 +31,11 @@ def toy_folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def toy_corpus(toy_folder: Path) -> Corpus:
     return read_corpus(toy_folder, cache=False)
+
+
+@pytest.fixture
+def toy_dialogs(tmp_path: Path) -> DialogCorpus:
+    return read_dialog_corpus(write_toy_dialogs(tmp_path / "dialogs"))
 
 
 @pytest.fixture
@@ -53,3 +59,11 @@ def trained(place: Path) -> Path:
     """A run of one epoch on the toy corpus."""
     highrank("train", "ptb-mos", *settings(), "--set", "data.corpus=toy", "--out", "run", "--max-epochs", 1, cwd=place)
     return place / "run"
+
+
+@pytest.fixture
+def trained_dialog(tmp_path: Path) -> Path:
+    """A dialog run of two epochs on toy dialogs."""
+    write_toy_dialogs(tmp_path / "dialogs")
+    highrank("train", "swda-mos", *dialog_settings(), "--out", "talk", cwd=tmp_path)
+    return tmp_path / "talk"

@@ -12,7 +12,9 @@ from pathlib import Path
 import torch
 
 from highrank.__main__ import main
-from highrank.recipes import DataSpec, ModelSpec, Recipe, TrainSpec
+from highrank.recipes import DataSpec, DialogRecipe, ModelSpec, Recipe, TrainSpec
+from highrank.recipes.dialog import DecodingSpec, DialogDataSpec, Seq2SeqSpec
+from highrank.recipes.recipe import ScheduleSpec
 from highrank.runs import checkpoint as checkpoints
 from highrank.runs.folder import Run
 from highrank.training.state import Checkpoint, TrainingState
@@ -56,6 +58,31 @@ def write_toy_corpus(folder: Path, lines: int = 120) -> Path:
     return folder
 
 
+TOY_DIALOG = DialogRecipe(
+    name="toy-dialog",
+    about="",
+    data=DialogDataSpec("dialogs", context_size=3),
+    model=Seq2SeqSpec(
+        "mos", embed_dim=6, encoder_size=5, decoder_size=8, attention_size=7, n_components=3, dropout_input=0.2
+    ),
+    train=ScheduleSpec(lr=0.01, batch_size=4, seed=7, optimizer="adam", clip=5.0, nonmono=1, max_epochs=4, finetunes=0),
+    decoding=DecodingSpec(beam_size=4, n_best=3, max_length=6),
+)
+
+
+def write_toy_dialogs(folder: Path) -> Path:
+    """Write a small folder of dialogs in which every utterance repeats the one before, and adds or drops words."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for s, (split, count) in enumerate({"train": 10, "valid": 3, "test": 3}.items()):
+        lines = []
+        for i in range(count):
+            lengths = [1 + (i + s + 3 * u) % 9 for u in range(8)]
+            texts = [" ".join(WORDS[(i + j) % len(WORDS)] for j in range(length)) for length in lengths]
+            lines.append(json.dumps({"utts": [["AB"[u % 2], text] for u, text in enumerate(texts)]}))
+        (folder / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
+    return folder
+
+
 def save_weights(run, weights):
     """Save a checkpoint of `run` whose best weights are `weights`, as if it had been trained for an epoch."""
     state = TrainingState(epoch=1, step=1, best_epoch=1, best_valid=1.0)
@@ -74,18 +101,18 @@ def epochs(run):
 
 
 def losses(training, n):
-    """Train on the next n windows and return the loss of each."""
+    """Make the next n updates and return the loss of each."""
     result = []
-    for _, window in zip(range(n), training.windows(), strict=False):
-        training.train_window(window)
+    for _, minibatch in zip(range(n), training.minibatches(), strict=False):
+        training.update(minibatch)
         result.append(training.read_totals())
     return result
 
 
 def weights(run):
-    """Return the current weights and all averages of a run's last checkpoint."""
+    """Return the current weights, all averages and Adam's moments of a run's last checkpoint."""
     tensors = checkpoints.load(run.folder).tensors
-    return {name: tensor for name, tensor in tensors.items() if name.startswith(("weights/", "averages/", "short/"))}
+    return {name: tensor for name, tensor in tensors.items() if not name.startswith(("hidden/", "rng/"))}
 
 
 def assert_same_run(a: Run, b: Run):
@@ -104,6 +131,17 @@ SMALL = (
     "model.embed_dim=6 model.hidden_sizes=10,8 model.n_components=3 train.batch_size=4 train.bptt=10 "
     "train.max_over_bptt=5 train.lr=5 train.max_epochs=3 train.finetunes=0"
 )
+
+
+SMALL_DIALOG = (
+    "data.corpus=dialogs model.embed_dim=6 model.encoder_size=5 model.decoder_size=8 model.attention_size=7 "
+    "train.batch_size=4 train.eval_batch_size=4 train.max_epochs=2 decoding.max_length=6"
+)
+
+
+def dialog_settings(extra: str = "") -> list[str]:
+    """Return the --set options that make a dialog recipe small enough for a test."""
+    return [part for setting in f"{SMALL_DIALOG} {extra}".split() for part in ("--set", setting)]
 
 
 def settings(extra: str = "") -> list[str]:

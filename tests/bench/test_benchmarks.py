@@ -95,7 +95,7 @@ def test_a_step_is_compared_with_its_softmax(tmp_path, averaging):
 
 def test_steps_average_as_in_training(tmp_path, monkeypatch):
     seen = []
-    monkeypatch.setattr(step.Step, "__call__", lambda self, *window: seen.append(self.optimizer.averaging))
+    monkeypatch.setattr("highrank.training.step.Step.__call__", lambda self, *_: seen.append(self.optimizer.averaging))
     run_benchmark(step_benchmark("ptb-softmax,1b-softmax", False, SMALL, CPU, rounds=4), tmp_path / "a.csv")
     assert seen == [True] * 5 + [False] * 5  # one of five warms up; the paper gives no averaging for 1B
 

@@ -26,6 +26,18 @@ def test_temperature_zero_does_not_depend_on_the_seed(place, trained):
     assert generate("--temperature", 0, cwd=place) == generate("--temperature", 0, "--seed", 5, cwd=place)
 
 
+def test_a_beam_prints_the_likeliest_lines_best_first(place, trained):
+    lines = generate("--prompt", "the cat", "--beam", 3, cwd=place).splitlines()
+    scores = [float(line.split()[0]) for line in lines]
+    assert len(lines) == 3
+    assert scores == sorted(scores, reverse=True)
+    assert all(line.split()[1:3] == ["the", "cat"] for line in lines)
+
+
+def test_a_dialog_model_is_not_continued(trained_dialog):
+    assert "talk" in fails("generate", "talk", cwd=trained_dialog.parent)
+
+
 def test_unknown_words_are_an_error_without_unk(place, trained):
     assert '"elephant"' in fails("generate", "run", "--prompt", "elephant", cwd=place)
 

@@ -6,12 +6,12 @@ import pytest
 
 from helpers import fails, highrank
 from highrank.cli.console import out
-from highrank.recipes import RECIPES
+from highrank.recipes import ALL_RECIPES
 
 
 def test_json_has_settings_and_paper_results(tmp_path):
     rows = {row["name"]: row for row in json.loads(highrank("recipes", "--json", cwd=tmp_path).stdout)}
-    assert list(rows) == list(RECIPES)
+    assert list(rows) == list(ALL_RECIPES)
     assert rows["ptb-mos"]["model"]["n_components"] == 15
     assert rows["wt2-mos"]["paper"][0]["test"] == 63.33
 
@@ -32,6 +32,6 @@ def test_tables_fit_the_screen_without_cutting_a_value(width, tmp_path, monkeypa
     tables = [line for line in lines if line[:1] in "┏┃┡│├└"]
     assert max(map(len, tables)) <= width
     names = [cell.strip() for line in lines if line.startswith("┃") for cell in line.strip("┃").split("┃")]
-    assert [name for name in names if name] == list(RECIPES)
+    assert [name for name in names if name] == list(ALL_RECIPES)
     for value in ("1150,1150,400", "two-tailed", "68.73 / 65.40", "train.finetune_max_epochs"):
         assert any(value in line for line in tables)

@@ -82,7 +82,7 @@ def test_lines_of_a_log_are_not_wrapped(monkeypatch):
     log = console(width=20)
     with show_training(log, 1000, 3600.0) as callbacks:
         callbacks.epoch_started(123, 1127, 0)
-        callbacks.window_done(600, 7200, math.log(45.1))
+        callbacks.update_done(600, 7200, math.log(45.1))
         callbacks.epoch_done(metrics())
         callbacks.message("a message of more than [twenty] columns")
     lines = log.file.getvalue().splitlines()
@@ -97,7 +97,7 @@ def test_progress_within_an_epoch_fits_the_screen(terminal, width, monkeypatch):
     with show_training(screen, 1000, 3600.0) as callbacks:
         callbacks.epoch_started(123, 1127, 0)
         for row in (500, 600):
-            callbacks.window_done(row, 12 * row, math.log(45.1))
+            callbacks.update_done(row, 12 * row, math.log(45.1))
         callbacks.message("a message")
     lines = re.sub(r"\x1b\[[?\d]*[A-Za-z]", "", screen.file.getvalue()).splitlines()
     shown = [line for line in lines if "tok/s" in line]

@@ -9,7 +9,7 @@ from highrank.evaluation.beam import beam_search, sample
 from highrank.models import build_model
 from highrank.models.seq2seq import build_seq2seq
 from highrank.recipes import ModelSpec
-from highrank.recipes.switchboard import Seq2SeqSpec
+from highrank.recipes.dialog import Seq2SeqSpec
 
 EOS = 0
 V = 4

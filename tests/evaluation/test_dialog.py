@@ -10,7 +10,7 @@ from highrank.evaluation.beam import beam_search
 from highrank.evaluation.bleu import corpus_bleu, precision_recall
 from highrank.evaluation.dialog import NEVER_GENERATED, evaluate_dialogs, generate_responses
 from highrank.models.seq2seq import build_seq2seq
-from highrank.recipes.switchboard import DecodingSpec, Seq2SeqSpec
+from highrank.recipes.dialog import DecodingSpec, Seq2SeqSpec
 
 WORDS = [*SPECIAL_WORDS, *"abcdefgh"]
 SPEC = Seq2SeqSpec("mos", 6, encoder_size=5, decoder_size=8, attention_size=7, n_components=3, dropout_input=0.5)

@@ -8,7 +8,8 @@ from torch import nn
 from highrank.data.dialog import Batch
 from highrank.heads import SoftmaxHead
 from highrank.models.seq2seq import EncoderDecoder, Seq2Seq, attend, build_seq2seq
-from highrank.recipes.switchboard import RECIPES, Seq2SeqSpec
+from highrank.recipes.dialog import Seq2SeqSpec
+from highrank.recipes.switchboard import RECIPES
 
 V = 23
 SPEC = Seq2SeqSpec("mos", embed_dim=6, encoder_size=5, decoder_size=8, attention_size=7, n_components=3)

@@ -5,9 +5,11 @@ import numpy as np
 import pytest
 import torch
 
+from helpers import write_toy_dialogs
+from highrank.data.dialog import read_dialog_corpus
 from highrank.errors import UserError
-from highrank.recipes import RECIPES, get_recipe, override, overrides
-from highrank.recipes.recipe import check, from_resolved
+from highrank.recipes import ALL_RECIPES, DIALOG_RECIPES, RECIPES, get_recipe, override, overrides
+from highrank.recipes.settings import check, from_resolved
 from highrank.training.stages import Training
 
 
@@ -20,14 +22,26 @@ def shrink(recipe):
     return dataclasses.replace(recipe, model=model, train=train)
 
 
-@pytest.mark.parametrize("name", RECIPES)
+def shrink_dialog(recipe):
+    """Return a dialog recipe with small layers; a softmax needs its attention as large as its embedding."""
+    attention = 6 if recipe.model.head == "softmax" else 7
+    model = dataclasses.replace(recipe.model, embed_dim=6, encoder_size=5, decoder_size=8, attention_size=attention)
+    return dataclasses.replace(recipe, model=model, train=dataclasses.replace(recipe.train, batch_size=8))
+
+
+@pytest.mark.parametrize("name", ALL_RECIPES)
 def test_every_recipe_takes_two_steps(name, toy_corpus, tmp_path):
-    recipe = shrink(get_recipe(name))
+    if name in DIALOG_RECIPES:
+        recipe = shrink_dialog(get_recipe(name))
+        corpus = read_dialog_corpus(write_toy_dialogs(tmp_path / "dialogs"))
+    else:
+        recipe = shrink(get_recipe(name))
+        corpus = toy_corpus
     check(recipe)
-    training = Training(recipe, toy_corpus, torch.device("cpu"))
+    training = Training(recipe, corpus, torch.device("cpu"))
     before = [p.detach().clone() for p in training.model.parameters()]
-    for _, window in zip(range(2), training.windows(), strict=False):
-        training.train_window(window)
+    for _, minibatch in zip(range(2), training.minibatches(), strict=False):
+        training.update(minibatch)
         assert np.isfinite(training.read_totals())
     assert training.state.step == 2
     assert training.state.skipped == 0
@@ -116,11 +130,34 @@ def test_an_unknown_recipe_suggests_the_nearest():
         get_recipe("ptb-moss")
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize(
+    ("setting", "names"),
+    [
+        ("model.hidden_sizes=8", "model.hidden_sizes"),
+        ("train.bptt=8", "train.bptt"),
+        ("decoding.beam=8", '"decoding.beam".*"decoding.beam_size"'),
+        ("decoding.beam_size=4", "decoding.n_best"),
+        ("model.head=softmax", "model.attention_size"),
+        ("data.context_size=0", "data.context_size"),
+    ],
+)
+def test_a_bad_setting_of_a_dialog_recipe_names_its_key(setting, names):
+    with pytest.raises(UserError, match=names):
+        override(get_recipe("swda-mos"), [setting])
+
+
+def test_settings_override_every_part_of_a_dialog_recipe():
+    recipe = override(
+        get_recipe("swda-mos"), ["data.context_size=5", "model.n_components=3", "decoding.length_penalty=0"]
+    )
+    assert (recipe.data.context_size, recipe.model.n_components, recipe.decoding.length_penalty) == (5, 3, 0.0)
+
+
+@pytest.mark.parametrize("name", ALL_RECIPES)
 def test_a_resolved_recipe_can_be_rebuilt_from_json(name):
-    recipe = RECIPES[name]
+    recipe = ALL_RECIPES[name]
     back = from_resolved(json.loads(json.dumps(recipe.resolved())), "run.json")
-    assert (back.data, back.model, back.train) == (recipe.data, recipe.model, recipe.train)
+    assert back.specs() == recipe.specs()
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from highrank.errors import UserError
 from highrank.runs.metrics import MetricsWriter, read_epochs
-from highrank.training.callbacks import EpochMetrics, WindowMetrics
+from highrank.training.callbacks import EpochMetrics, UpdateMetrics
 
 
 def epoch_metrics(**changes):
@@ -24,7 +24,7 @@ def write(folder, keep, steps):
     metrics = MetricsWriter(folder, keep, 0)
     sizes = [metrics.size()]
     for step in steps:
-        metrics.write(WindowMetrics(step=step, epoch=0, nll=1.0))
+        metrics.write(UpdateMetrics(step=step, epoch=0, nll=1.0))
     sizes.append(metrics.size())
     metrics.close()
     return sizes
@@ -54,7 +54,7 @@ def test_a_pause_before_the_first_line_does_not_restore_dropped_lines(tmp_path):
 def test_epochs_are_read_back(tmp_path):
     metrics = MetricsWriter(tmp_path, 0, 0)
     first, second = epoch_metrics(), epoch_metrics(epoch=2, averaged=True, average_length=7, valid_ppl=math.inf)
-    for line in (first, WindowMetrics(step=3, epoch=1, nll=1.0), second):
+    for line in (first, UpdateMetrics(step=3, epoch=1, nll=1.0), second):
         metrics.write(line)
     metrics.close()
     assert read_epochs(tmp_path / "metrics.jsonl") == [first, second]
@@ -81,8 +81,8 @@ def test_tensorboard_drops_events_after_the_checkpoint(tmp_path):
     for known, run_steps in ((0, (1, 2, 3)), (1, (2, 3, 4))):  # killed after three steps, resumed from the first
         metrics = MetricsWriter(tmp_path, 0, known)
         for step in run_steps:
-            metrics.write(WindowMetrics(step=step, epoch=0, nll=step + known / 10))
-        metrics.write(WindowMetrics(step=9, epoch=0, nll=math.inf))
+            metrics.write(UpdateMetrics(step=step, epoch=0, nll=step + known / 10))
+        metrics.write(UpdateMetrics(step=9, epoch=0, nll=math.inf))
         metrics.close()
         (file,) = (tmp_path / "tensorboard").glob("*tfevents*.*.*")
         file.rename(file.with_name(f"events.out.tfevents.{known}"))  # fixes the order of two files of the same second

@@ -5,7 +5,7 @@ import torch
 
 from helpers import losses
 from highrank.recipes import get_recipe
-from highrank.recipes.recipe import override
+from highrank.recipes.settings import override
 from highrank.training.graph import GraphedStep
 from highrank.training.stages import Training
 
@@ -44,11 +44,11 @@ def test_graphs_and_eager_steps_agree_without_dropout(toy_corpus, precision, ave
 def test_every_replay_draws_new_dropout_masks(toy_corpus, settings):
     """All kinds of dropout, that of the recurrent weights alone, and that of words alone."""
     training = make(toy_corpus, ["train.lr=0.0000001", *settings], graphs=True)
-    window = next(training.windows())
+    window = next(training.minibatches())
     seen = set()
     for _ in range(5):
-        training.step.reset_hidden()
-        training.train_window(window)
+        training.task.carried[0].zero_()
+        training.update(window)
         seen.add(training.read_totals())
     assert len(seen) == 5
 
@@ -56,13 +56,13 @@ def test_every_replay_draws_new_dropout_masks(toy_corpus, settings):
 def test_capturing_changes_nothing(toy_corpus):
     training = make(toy_corpus, [], graphs=True)
     before = [p.detach().clone() for p in training.model.parameters()]
-    window = next(training.windows())
+    window = next(training.minibatches())
     generator = torch.cuda.get_rng_state()
-    training.step._capture(window.words, window.targets)
+    training.step._capture(window.tensors)
     assert torch.equal(torch.cuda.get_rng_state(), generator)
     assert all(torch.equal(a, p) for a, p in zip(before, training.model.parameters(), strict=True))
     assert training.step.read().tokens == 0
-    assert not any(h.any() for state in training.step.hidden for h, _ in state)
+    assert not any(h.any() for state in training.task.hidden for h, _ in state)
 
 
 def test_dropout_does_not_depend_on_when_graphs_are_captured(toy_corpus):
@@ -83,7 +83,7 @@ def test_non_finite_steps_are_skipped_on_the_device(toy_corpus):
     training = make(toy_corpus, [], graphs=True)
     losses(training, 3)
     before = [p.detach().clone() for p in training.model.parameters()]
-    training.step.hidden[0][0][0].fill_(torch.inf)
+    training.task.hidden[0][0][0].fill_(torch.inf)
     losses(training, 1)
     assert training.state.skipped == 1
     assert all(torch.equal(a, p) for a, p in zip(before, training.model.parameters(), strict=True))

@@ -6,7 +6,7 @@ import torch
 import highrank.training.loop as module
 from helpers import CPU, LEARNER, TOY, changed
 from highrank.evaluation.perplexity import evaluate
-from highrank.training.callbacks import Callbacks, EpochMetrics, WindowMetrics
+from highrank.training.callbacks import Callbacks, EpochMetrics, UpdateMetrics
 from highrank.training.loop import Loop, Timer
 from highrank.training.stages import Training
 from highrank.training.state import get_weights, set_weights
@@ -126,7 +126,7 @@ class Recorder(Callbacks):
     def epoch_started(self, epoch, rows, row):
         self.calls.append(("started", epoch, rows, row))
 
-    def window_done(self, row, tokens, loss):
+    def update_done(self, row, tokens, loss):
         self.calls.append(("window", row, tokens))
 
     def epoch_done(self, metrics):
@@ -139,7 +139,7 @@ class Recorder(Callbacks):
 def test_callbacks_follow_an_epoch(toy_corpus):
     callbacks = Recorder()
     training, _, _ = run(TOY, toy_corpus, max_epochs=1, callbacks=callbacks)
-    rows = len(training.stream) - 1
+    rows = len(training.task.stream) - 1
     first, *windows, last = callbacks.calls
     assert first == ("started", 1, rows, 0)
     assert all(call == ("window", call[1], 4 * call[1]) for call in windows)  # four columns
@@ -169,7 +169,7 @@ def test_metrics_and_checkpoints_come_at_intervals(toy_corpus, monkeypatch):
     ).run()
     steps = training.state.step
     assert steps > 14
-    assert [line.step for line in lines if isinstance(line, WindowMetrics)] == list(range(5, steps + 1, 5))
+    assert [line.step for line in lines if isinstance(line, UpdateMetrics)] == list(range(5, steps + 1, 5))
     assert [state.step for state in saved] == [*range(7, steps, 7)]
     assert [state.seconds for state in saved] == [state.step for state in saved]
     assert training.state.seconds == steps

@@ -7,13 +7,14 @@ import torch
 
 from helpers import CPU, TOY, changed, losses
 from highrank.recipes import override
+from highrank.training.precision import TRAINING_SLAB_BYTES
 from highrank.training.stages import MAX_SKIPPED_IN_A_ROW, DivergedError, Training
-from highrank.training.step import TRAINING_SLAB_BYTES, Step
+from highrank.training.task import Backward
 
 
 def take(training, n):
-    """Return the next n windows."""
-    return [window for _, window in zip(range(n), training.windows(), strict=False)]
+    """Return the next n minibatches."""
+    return [minibatch for _, minibatch in zip(range(n), training.minibatches(), strict=False)]
 
 
 @pytest.mark.parametrize("head", ["softmax", "mos"])
@@ -24,12 +25,12 @@ def test_micro_batches_give_the_gradient_of_the_whole_batch(toy_corpus, head):
         recipe = changed(model=model, micro_batch_size=micro, clip=1e9)
         training = Training(recipe, toy_corpus, CPU)
         training.model.double()
-        training.step = Step(training.model, training.optimizer, recipe.train, CPU)  # with float64 hidden states
+        training.task.new_hidden()  # in float64
         training.optimizer.step = lambda *_: None  # keep the weights, so that the second window is comparable too
         for window in take(training, 2):
-            training.train_window(window)
+            training.update(window)
         gradients.append([p.grad for p in training.model.parameters()])
-        states.append(torch.cat([h for state in training.step.hidden for h, _ in state[:1]]))
+        states.append(torch.cat([h for state in training.task.hidden for h, _ in state[:1]]))
     for other in (1, 2):
         torch.testing.assert_close(states[other], states[0])
         for a, b in zip(gradients[other], gradients[0], strict=True):
@@ -42,7 +43,7 @@ def test_the_loss_of_an_epoch_is_the_mean_over_its_tokens(toy_corpus, micro):
     recipe = changed(model={"dropout_input": 0.0, "weight_drop": 0.0}, micro_batch_size=micro, lr=1e-12)
     training = Training(recipe, toy_corpus, CPU)
     losses(training, 1000)
-    stream = training.stream
+    stream = training.task.stream
     with torch.no_grad():
         expected = training.model(stream[:-1], stream[1:], training.model.initial_state(4)).nll.mean().item()
     assert training.state.loss_tokens == stream[1:].numel()
@@ -55,7 +56,7 @@ def test_fused_and_reference_training_curves_agree(toy_corpus):
         training = Training(TOY, toy_corpus, CPU)
         training.model.double()
         training.model.head.impl = impl
-        training.step = Step(training.model, training.optimizer, TOY.train, CPU)
+        training.task.new_hidden()  # in float64
         curves[impl] = losses(training, 12)
     assert curves["chunked"] == pytest.approx(curves["reference"], rel=1e-9)
 
@@ -66,8 +67,8 @@ def test_the_learning_rate_is_scaled_by_the_length_of_the_window(toy_corpus):
     training.optimizer.step = lambda lr, *_: rates.append(lr.item())
     windows = take(training, 3)
     for window in windows:
-        training.train_window(window)
-    assert rates == [5.0 * len(w.words) / 10 for w in windows]
+        training.update(window)
+    assert rates == [5.0 * len(window.tensors[0]) / 10 for window in windows]
 
 
 def test_alpha_penalises_dropped_states_and_beta_differences_of_raw_states(toy_corpus, monkeypatch):
@@ -75,8 +76,8 @@ def test_alpha_penalises_dropped_states_and_beta_differences_of_raw_states(toy_c
     training = Training(recipe, toy_corpus, CPU)
     calls = []
     penalty = lambda *arguments: calls.append(arguments) or torch.zeros(())  # noqa: E731
-    monkeypatch.setattr("highrank.training.step.activation_penalty", penalty)
-    training.train_window(next(iter(training.windows())))
+    monkeypatch.setattr("highrank.training.language.activation_penalty", penalty)
+    training.update(next(iter(training.minibatches())))
     g, raw, alpha, beta = calls[0]
     assert (alpha, beta) == (2, 3)
     assert (g == 0).float().mean() > 0.2
@@ -88,14 +89,14 @@ def test_alpha_penalises_dropped_states_and_beta_differences_of_raw_states(toy_c
 def test_the_loss_gets_more_memory_on_a_gpu_unless_the_head_sets_its_own(toy_corpus, monkeypatch, device, own):
     training = Training(TOY, toy_corpus, CPU)
     head = training.model.head
-    step = training.step
+    task = training.task
     head.slab_bytes = own
-    step.device = torch.device(device)  # only the choice is tested; the tensors stay on the CPU
+    task.device = torch.device(device)  # only the choice is tested; the tensors stay on the CPU
     seen = []
     loss = lambda g, targets, *, slab_bytes: seen.append(slab_bytes) or torch.zeros(targets.shape)  # noqa: E731
     monkeypatch.setattr(head, "nll", loss)
     (window,) = take(training, 1)
-    step.score(window.words, window.targets, step.hidden[0])
+    task.score(*window.tensors, task.hidden[0])
     assert seen == [own or (TRAINING_SLAB_BYTES if device == "cuda" else None)]
     assert head.slab_bytes == own
 
@@ -104,13 +105,13 @@ def test_the_loss_gets_more_memory_on_a_gpu_unless_the_head_sets_its_own(toy_cor
 def test_gradients_are_unscaled_and_clipped(toy_corpus, clip, scale):
     training = Training(override(TOY, [f"train.clip={clip}"]), toy_corpus, CPU)
     step = training.step
-    step.precision = step.precision._replace(loss_scale=scale)
+    training.task.precision = training.task.precision._replace(loss_scale=scale)
     for p in training.model.parameters():
         p.grad = torch.randn_like(p) * scale
     norm = torch.cat([p.grad.flatten() / scale for p in training.model.parameters()]).norm().item()
     calls = []
     training.optimizer.step = lambda lr, shrink, finite: calls.append((shrink.item(), finite.item()))
-    step._apply(torch.tensor(1.0, dtype=torch.float64), step.hidden, 10)
+    step._apply(Backward(torch.tensor(1.0, dtype=torch.float64), 10, training.task.carried))
     (shrink, finite) = calls[0]
     assert finite
     assert shrink == pytest.approx(min(1.0, clip / norm) / scale, rel=1e-5)
@@ -120,7 +121,7 @@ def test_a_window_that_is_not_finite_is_skipped_and_counted(toy_corpus):
     training = Training(TOY, toy_corpus, CPU)
     assert math.isfinite(losses(training, 1)[0])
     before = [p.detach().clone() for p in training.model.parameters()]
-    training.step.hidden[0][0][0].fill_(math.inf)
+    training.task.hidden[0][0][0].fill_(math.inf)
     assert not math.isfinite(losses(training, 1)[0])
     assert training.state.skipped == 1
     assert training.state.skipped_in_a_row == 1

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from highrank.ops.mos_nll import mos_nll, reference
-from highrank.training.step import TRAINING_SLAB_BYTES
+from highrank.training.precision import TRAINING_SLAB_BYTES
 
 Loss = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 RowLoss = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]

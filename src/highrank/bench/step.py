@@ -17,16 +17,12 @@ import torch
 from highrank.bench.measure import time_blocks
 from highrank.bench.table import Benchmark, TimedRow, ratio
 from highrank.data.catalog import CORPORA
-from highrank.data.corpus import load_corpus
+from highrank.data.corpus import Corpus, load_corpus
 from highrank.errors import UserError, nearest
 from highrank.memory import peak_bytes, reset_peak
-from highrank.models.language_model import build_model
 from highrank.recipes import RECIPES, DataSpec, ModelSpec, Recipe, TrainSpec, override
 from highrank.runs.provenance import provenance
-from highrank.training.graph import GraphedStep
-from highrank.training.nt_asgd import NTASGD
-from highrank.training.step import Step
-from highrank.training.two_tailed import TwoTailed
+from highrank.training.stages import Training
 
 FAST, PLAIN = "mixed, graphs", "float32, eager"
 BILLION_VOCABULARY = 100_000  # words of the paper's vocabulary for the 1B corpus
@@ -132,15 +128,15 @@ def step_benchmark(
 def _measure(recipe: Recipe, device: torch.device, rounds: int, row: StepRow) -> StepRow:
     train = recipe.train
     reset_peak(device)
-    torch.manual_seed(train.seed)
-    model = build_model(recipe.model, row.vocabulary).to(device)
-    optimizer = (TwoTailed if train.averaging == "two-tailed" else NTASGD)(model.parameters(), train.weight_decay)
-    step = (GraphedStep if row.how == FAST else Step)(model, optimizer, train, device)
+    ids = torch.randint(row.vocabulary, ((train.bptt + 1) * train.batch_size,))
+    corpus = Corpus("random", "word", [""] * row.vocabulary, {"train": ids}, fingerprint="")
+    training = Training(recipe, corpus, device, graphs=row.how == FAST)
     if recipe.name not in BENCH_ONLY:
-        optimizer.start_averaging()
-    words = torch.randint(row.vocabulary, (train.bptt + 1, train.batch_size), device=device)
+        training.optimizer.start_averaging()
+    step = training.step
+    words = ids.view(-1, train.batch_size).to(device)
     repeat, warm_up = (5, 4) if device.type == "cuda" else (1, 1)
-    times = time_blocks(lambda: step(words[:-1], words[1:], train.lr), step.read, rounds, repeat, warm_up)
+    times = time_blocks(lambda: step((words[:-1], words[1:]), train.lr), step.read, rounds, repeat, warm_up)
     speed = train.batch_size * train.bptt / times["median_ms"] * 1e3
     return replace(row, **times, tokens_per_second=speed, peak_mib=(peak_bytes(device) or 0) / 2**20)
 

@@ -10,6 +10,7 @@ from highrank._version import __version__
 from highrank.cli import (
     analyze,
     bench,
+    chat,
     compare,
     data,
     evaluate,
@@ -102,6 +103,7 @@ app.command(short_help="Write a run as small files to carry elsewhere.")(export.
 app.command("import", short_help="Make a run from an export.")(export.import_)
 app.command(short_help="Measure perplexity: static, dynamic or with a cache.")(evaluate.evaluate)
 app.command(short_help="Continue a text with a trained model.")(generate.generate)
+app.command(short_help="Talk to a trained dialog model.")(chat.chat)
 app.command(short_help="Write the record of a run, for the report.")(record.record)
 app.command(short_help="Measure rank, spectrum and pairwise KLD of models.")(analyze.analyze)
 app.command(short_help="Find where one run predicts better than another.")(compare.compare)

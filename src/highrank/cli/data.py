@@ -13,7 +13,7 @@ from highrank.cli.options import AsJson, DataDir
 from highrank.errors import UserError
 
 app = typer.Typer(help="List, check and prepare corpora, and manage the cache.", no_args_is_help=True)
-CorpusName = Annotated[str, typer.Argument(metavar="CORPUS", help="penn, wikitext-2, pydoc or text8.")]
+CorpusName = Annotated[str, typer.Argument(metavar="CORPUS", help="penn, wikitext-2, pydoc, text8 or switchboard.")]
 
 
 @app.command("list")
@@ -27,7 +27,7 @@ def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
         folder = None
         if not info.embedded:
             with contextlib.suppress(UserError):
-                folder = str(find_folder(info.name, data_dir))
+                folder = str(find_folder(info.name, data_dir, info.suffix))
         rows.append({**dataclasses.asdict(info), "folder": folder})
     if as_json:
         print_json(rows)
@@ -46,20 +46,29 @@ def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
 def verify(name: CorpusName, data_dir: DataDir = None) -> None:
     """Check the counts and checksums of your copy of a corpus."""
     from highrank.data.corpus import corpus_info, find_folder, load_corpus
+    from highrank.data.dialog import load_dialog_corpus
     from highrank.data.text8 import is_published, text8_file
+    from highrank.recipes.dialog import DialogDataSpec
 
     info = corpus_info(name)
-    corpus = load_corpus(name, data_dir, info.level)  # an error if the counts are wrong
-    counts = ", ".join(f"{split} {len(ids):,}" for split, ids in corpus.splits.items())
-    say(f"{name}: {counts} tokens, vocabulary {corpus.vocab_size:,}{' as expected' if info.tokens else ''}.")
+    if info.suffix == ".jsonl":
+        dialogs = load_dialog_corpus(DialogDataSpec(name), data_dir)
+        counts = ", ".join(f"{split} {len(part.first):,}" for split, part in dialogs.splits.items())
+        say(f"{name}: {counts} utterances, vocabulary {dialogs.vocab_size:,}.")
+        other = "another text than the published one"
+    else:
+        corpus = load_corpus(name, data_dir, info.level)  # an error if the counts are wrong
+        counts = ", ".join(f"{split} {len(ids):,}" for split, ids in corpus.splits.items())
+        say(f"{name}: {counts} tokens, vocabulary {corpus.vocab_size:,}{' as expected' if info.tokens else ''}.")
+        other = "counts correct, but line ends or spacing differ"
+        if corpus.extent:
+            file = text8_file(find_folder(name, data_dir))
+            assert file is not None
+            say(f"  {file.name}: {corpus.extent}{', checksum correct' * is_published(file.read_bytes())}")
     for split, expected in (info.sha256 or {}).items():
-        text = (find_folder(name, data_dir) / f"{split}.txt").read_bytes()
-        correct = hashlib.sha256(text).hexdigest() == expected
-        say(f"  {split}.txt: {'checksum correct' if correct else 'counts correct, but line ends or spacing differ'}")
-    if corpus.extent:
-        file = text8_file(find_folder(name, data_dir))
-        assert file is not None
-        say(f"  {file.name}: {corpus.extent}{', checksum correct' * is_published(file.read_bytes())}")
+        file = find_folder(name, data_dir, info.suffix) / f"{split}{info.suffix}"
+        correct = hashlib.sha256(file.read_bytes()).hexdigest() == expected
+        say(f"  {file.name}: {'checksum correct' if correct else other}")
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 import dataclasses
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -12,6 +13,8 @@ from highrank.cli.options import AsJson, DataDir, Device, RunFolder, find_device
 from highrank.errors import UserError
 
 if TYPE_CHECKING:
+    import torch
+
     from highrank.evaluation.tune import Settings, Tuning
 
 CPU_TUNE_TOKENS = 5_000  # a search for settings of dynamic evaluation makes about twenty passes over its text
@@ -49,13 +52,16 @@ def evaluate(
     --dynamic is dynamic evaluation (Krause et al. 2017), --cache the continuous cache (Grave et al. 2016). Settings
     default to those published for the run's corpus.
 
+    For a dialog model: the perplexity of the responses, and the BLEU of the responses that beam search finds.
+
     --tune changes one setting of --dynamic at a time by factors of 2, then of its square root. For --cache it scores a
     grid, then the neighbours of the best point. On a CPU, --dynamic is tuned on 5,000 tokens unless you ask for more.
     """
     from highrank.evaluation.perplexity import bits_per_character, format_score
     from highrank.evaluation.perplexity import evaluate as evaluate_plain
+    from highrank.recipes import DialogRecipe
     from highrank.runs.evaluations import PUBLISHED, AdaptiveEvaluation
-    from highrank.runs.folder import run_corpus
+    from highrank.runs.folder import Run, run_corpus
     from highrank.schema import to_json
 
     if dynamic and cache:
@@ -74,6 +80,11 @@ def evaluate(
         raise UserError("--lambda must be below 1 for a cache.")
 
     torch_device = find_device(device)
+    if isinstance(Run(run).recipe(), DialogRecipe):
+        if dynamic or cache or batch_size > 1:
+            raise UserError(f"{run} is a dialog model: --dynamic, --cache and --batch-size are for language models.")
+        _evaluate_dialogs(run, split, data_dir, torch_device, as_json)
+        return
     model = highrank.load(run, torch_device).model
     corpus = run_corpus(run, data_dir)
     row: dict[str, Any] = {"run": str(run), "split": split, "batch_size": batch_size}
@@ -108,6 +119,41 @@ def evaluate(
     if corpus.level == "char":
         score = f"{format_score(result.perplexity, 'char')}, {score}"
     say(f"{run}: {split} {score} ({details}{result.nll:.4f} nats per token, {result.tokens:,} tokens predicted)")
+
+
+def _evaluate_dialogs(run: Path, split: str, data_dir: Path | None, device: "torch.device", as_json: bool) -> None:
+    """Print the perplexity and the BLEU of a dialog model. Those of test are kept for 'highrank record'."""
+    from highrank.data.dialog import DialogCorpus
+    from highrank.evaluation.perplexity import format_perplexity
+    from highrank.runs.dialog import dialog_perplexity, dialog_scores, load_dialog
+    from highrank.runs.folder import Run, run_data
+    from highrank.runs.record import dialog_summary
+    from highrank.schema import to_json
+
+    corpus = run_data(run, data_dir)
+    assert isinstance(corpus, DialogCorpus)
+    with progress() as on_stage:
+        if split == "test":
+            summary = dialog_summary(Run(run), corpus, device, on_stage)
+            ppl = summary.test_ppl
+            scores = summary.dialog
+            assert scores is not None
+        else:
+            loaded = load_dialog(run, device)
+            ppl = dialog_perplexity(loaded, corpus, split, on_stage).perplexity
+            scores = dialog_scores(loaded, corpus, split, on_stage=on_stage)
+    if as_json:
+        print_json({"run": str(run), "split": split, "perplexity": ppl, **to_json(scores)})
+        return
+    say(f"{run}: {split} perplexity {format_perplexity(ppl)}, {scores.contexts:,} responses")
+    for name, values in (("precision", scores.precision), ("recall", scores.recall)):
+        say(f"  BLEU-1 to 4, {name:9}  {'  '.join(f'{value:.3f}' for value in values)}")
+    say(f"  corpus BLEU             {scores.corpus_bleu:.4f}")
+    decoding = scores.decoding
+    say(
+        f"The {decoding.n_best} best of beam {decoding.beam_size}, at most {decoding.max_length} words; "
+        f"found in {scores.beam_seconds:.1f} s."
+    )
 
 
 def print_point(settings: "Settings", ppl: float) -> None:

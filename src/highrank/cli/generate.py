@@ -14,7 +14,7 @@ from highrank.errors import UserError
 def generate(
     run: RunFolder,
     prompt: Annotated[str, typer.Option(metavar="TEXT", help="Text to continue; <eos> starts a new line.")] = "<eos>",
-    length: Annotated[int, typer.Option(min=1, help="Number of tokens to generate.")] = 100,
+    length: Annotated[int, typer.Option(min=1, help="Number of tokens to generate; with --beam, at most.")] = 100,
     temperature: Annotated[
         float, typer.Option(min=0.0, help="Below 1 prefers likely words; 0 always takes the likeliest.")
     ] = 1.0,
@@ -25,13 +25,21 @@ def generate(
         float | None,
         typer.Option(min=0.001, max=1.0, help="Sample from the likeliest words up to this total probability only."),
     ] = None,
+    beam: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Search the likeliest continuations with a beam of N instead."),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="The same seed gives the same text.")] = 0,
     device: Device = "auto",
 ) -> None:
-    """Continue a text with a trained model."""
+    """Continue a text with a trained language model.
+
+    --beam prints the N likeliest continuations up to the end of the line, each after its log-probability.
+    """
     import torch
 
     from highrank.data.corpus import EOS
+    from highrank.evaluation.generate import continue_by_beam
     from highrank.evaluation.generate import generate as generate_ids
     from highrank.runs.folder import Run
 
@@ -49,21 +57,30 @@ def generate(
         raise UserError(f'"{unknown[0]}" is not in the vocabulary of the model ({run}/vocabulary.json).')
     if unknown:
         note(f"not in the vocabulary, replaced by <unk>: {' '.join(unknown)}")
-    ids = [index.get(token, index.get("<unk>", 0)) for token in tokens]
+    ids = torch.tensor([index.get(token, index.get("<unk>", 0)) for token in tokens], device=torch_device)
+    if beam is not None:
+        found = continue_by_beam(loaded.model, ids, eos=index[EOS], beam_size=beam, max_length=length)
+        for words, log_prob in zip(found.to_lists()[0], found.log_prob[:, 0].tolist(), strict=False):
+            print(f"{log_prob:9.2f}  {_join(tokens + [loaded.words[i] for i in words], EOS, by_word)}")
+        return
     stream = generate_ids(
         loaded.model,
-        torch.tensor(ids, device=torch_device),
+        ids,
         temperature=temperature,
         top_k=top_k,
         top_p=top_p,
         generator=torch.Generator().manual_seed(seed),
     )
-    words = tokens + [loaded.words[i] for i in itertools.islice(stream, length)]
+    print(_join(tokens + [loaded.words[i] for i in itertools.islice(stream, length)], EOS, by_word))
+
+
+def _join(words: list[str], eos: str, by_word: bool) -> str:
+    """Return words or characters as text, with a line break for every <eos>."""
     if by_word:
-        text = "\n".join(line.strip() for line in " ".join(words).split(EOS))
+        text = "\n".join(line.strip() for line in " ".join(words).split(eos))
     else:
-        text = "".join("\n" if word == EOS else word for word in words)
-    print(text.strip("\n"))
+        text = "".join("\n" if word == eos else word for word in words)
+    return text.strip("\n")
 
 
 def _characters(prompt: str, eos: str) -> list[str]:

@@ -10,7 +10,7 @@ from highrank.cli.console import out, print_in_parts, print_json, say
 from highrank.cli.options import AsJson, format_setting
 
 if TYPE_CHECKING:
-    from highrank.recipes.recipe import Recipe
+    from highrank.recipes import AnyRecipe
 
 
 def recipes(
@@ -18,13 +18,12 @@ def recipes(
     as_json: AsJson = False,
 ) -> None:
     """Compare the recipes side by side, with the results that the paper reports for them."""
-    from highrank.recipes import RECIPES, get_recipe
+    from highrank.recipes import ALL_RECIPES, get_recipe
+    from highrank.schema import to_json
 
-    chosen = [get_recipe(name) for name in dict.fromkeys(names or RECIPES)]
+    chosen = [get_recipe(name) for name in dict.fromkeys(names or ALL_RECIPES)]
     if as_json:
-        print_json(
-            [{**r.resolved(), "about": r.about, "paper": [dataclasses.asdict(p) for p in r.paper]} for r in chosen]
-        )
+        print_json([{**r.resolved(), "about": r.about, "paper": to_json(r.paper)} for r in chosen])
         return
     for corpus in dict.fromkeys(recipe.data.corpus for recipe in chosen):
         group = [recipe for recipe in chosen if recipe.data.corpus == corpus]
@@ -40,23 +39,29 @@ def recipes(
     say(f"Train with 'highrank train {name}'; change a value with --set, as in --set model.n_components=5.")
 
 
-def _side_by_side(group: "list[Recipe]") -> Table:
+def _side_by_side(group: "list[AnyRecipe]") -> Table:
     """Return a table with one column per recipe and one row per setting; names and values are never wrapped."""
     table = Table()
     for name in ("", *(recipe.name for recipe in group)):
         table.add_column(name, no_wrap=True)
-    for part in ("model", "train"):
-        for field in dataclasses.fields(getattr(group[0], part)):
-            values = [format_setting(getattr(getattr(recipe, part), field.name)) for recipe in group]
+    for part in group[0].specs():
+        if part == "data":
+            continue
+        for field in dataclasses.fields(group[0].specs()[part]):
+            values = [format_setting(getattr(recipe.specs()[part], field.name)) for recipe in group]
             table.add_row(f"{part}.{field.name}", *values)
         table.add_section()
-    for label, finetuned in (("paper, valid / test", False), ("paper, finetuned", True)):
-        cells = [_paper_result(recipe, finetuned) for recipe in group]
-        if any(cell != "-" for cell in cells):
-            table.add_row(label, *cells)
+    results = [_paper_results(recipe) for recipe in group]
+    for label in dict.fromkeys(label for own in results for label in own):
+        table.add_row(label, *(own.get(label, "-") for own in results))
     return table
 
 
-def _paper_result(recipe: "Recipe", finetuned: bool) -> str:
-    results = [f"{p.valid:.2f} / {p.test:.2f}" for p in recipe.paper if p.finetuned == finetuned]
-    return " ".join(results) or "-"
+def _paper_results(recipe: "AnyRecipe") -> dict[str, str]:
+    """Return the results that the paper prints for a recipe, by their labels in the table."""
+    from highrank.recipes import DialogRecipe
+
+    if isinstance(recipe, DialogRecipe):
+        return {} if recipe.paper is None else {"paper, perplexity": f"{recipe.paper.perplexity:.2f}"}
+    labels = {False: "paper, valid / test", True: "paper, finetuned"}
+    return {labels[p.finetuned]: f"{p.valid:.2f} / {p.test:.2f}" for p in recipe.paper}

@@ -29,13 +29,15 @@ def record(
     """Write the results of a run as one JSON file, which 'highrank report' compares with the paper.
 
     A record holds the perplexities of the best weights and of every stage, settings, seed, machines, commits, times
-    and the training curve. Dynamic evaluation and the cache are added on request. Each split that they finish is saved
-    in the run folder at once, so the same command continues after an interruption and repeats nothing.
+    and the training curve, and for a dialog model the BLEU of its responses. Dynamic evaluation and the cache are added
+    on request. Each split that they finish is saved in the run folder at once, so the same command continues after an
+    interruption and repeats nothing.
     """
+    from highrank.data.dialog import DialogCorpus
     from highrank.files import output_folder
     from highrank.runs.evaluations import complete_record, read_earlier
-    from highrank.runs.folder import Run, run_corpus
-    from highrank.runs.record import write_record
+    from highrank.runs.folder import Run, run_data
+    from highrank.runs.record import dialog_summary, write_record
 
     methods = [name for name, wanted in (("dynamic", dynamic), ("cache", cache)) if wanted]
     tune = tune or tune_tokens is not None
@@ -49,19 +51,24 @@ def record(
         output = output_folder(output) / f"{run.resolve().name}.json"
     earlier = read_earlier(opened, output) if output.exists() else None
     torch_device = find_device(device)
-    corpus = run_corpus(run, data_dir)
+    corpus = run_data(run, data_dir)
     with progress() as on_stage:
-        result = complete_record(
-            opened,
-            corpus,
-            torch_device,
-            methods,
-            tune=tune,
-            tune_tokens=tune_tokens,
-            earlier=earlier,
-            on_stage=on_stage,
-            on_point=print_point,
-        )
+        if isinstance(corpus, DialogCorpus):
+            if methods:
+                raise UserError(f"{run} is a dialog model: --dynamic and --cache are for language models.")
+            result = dialog_summary(opened, corpus, torch_device, on_stage)
+        else:
+            result = complete_record(
+                opened,
+                corpus,
+                torch_device,
+                methods,
+                tune=tune,
+                tune_tokens=tune_tokens,
+                earlier=earlier,
+                on_stage=on_stage,
+                on_point=print_point,
+            )
     write_record(output, result)
     say(_format_results(result))
     for adaptation in (result.dynamic_tuned, result.cache_tuned):
@@ -75,7 +82,7 @@ def _format_results(record: "RunRecord") -> str:
     from highrank.evaluation.perplexity import format_score
     from highrank.runs.evaluations import RESULTS
 
-    level = record.settings["data"]["level"]
+    level = record.settings["data"].get("level", "word")  # dialogs have no level
     results: dict[str, StageResult | Adaptation | None] = {f"stage {stage.stage}": stage for stage in record.stages}
     results |= {name.replace("_", ", "): getattr(record, name) for name in RESULTS}
     parts = [

@@ -43,9 +43,8 @@ def _row(run: "Run") -> dict[str, Any]:
     row: dict[str, Any] = {"run": str(run.folder), "recipe": "?", "epoch": None, "best_valid_ppl": None}
     row |= {"valid_ppl": None, "test_ppl": None, "level": "word", "state": ""}
     try:
-        recipe = run.recipe()
-        row["recipe"] = recipe.name
-        row["level"] = recipe.data.level
+        row["recipe"] = run.recipe().name
+        row["level"] = run.info().corpus_level
         if run.has_checkpoint():
             state = checkpoints.read(run.folder).state
             row["epoch"] = state.epoch

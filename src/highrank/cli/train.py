@@ -1,7 +1,6 @@
 """`highrank train`: train a recipe, or resume a run."""
 
 import contextlib
-import dataclasses
 import shlex
 import signal
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from highrank.cli.options import DataDir, Device, find_device, format_setting, p
 from highrank.errors import UserError
 
 if TYPE_CHECKING:
-    from highrank.recipes import Recipe
+    from highrank.recipes import AnyRecipe
     from highrank.runs.folder import Run
 
 
@@ -47,7 +46,7 @@ def train(
         typer.Option("--finetune", help="With --resume: end the current stage and finetune the best weights now."),
     ] = False,
 ) -> None:
-    """Train a model by a recipe: NT-ASGD, then finetuning. Ctrl-C saves; --resume continues.
+    """Train a language model or a dialog model by a recipe. Ctrl-C saves; --resume continues.
 
     Examples:
 
@@ -58,13 +57,14 @@ def train(
       highrank train ptb-mos --data-dir corpora --time-budget 25m
 
       highrank train ptb-mos --resume --finetune
+
+      highrank train swda-mos --set data.corpus=my-dialogs
     """
     from highrank.cli.training_progress import show_training
-    from highrank.data.corpus import load_corpus
     from highrank.evaluation.perplexity import format_score
     from highrank.files import output_folder
     from highrank.recipes import get_recipe, override
-    from highrank.runs.folder import Run, run_corpus
+    from highrank.runs.folder import Run, load_data, run_data
     from highrank.runs.record import summarize
     from highrank.runs.training import train as train_run
 
@@ -79,14 +79,14 @@ def train(
         if settings or stored.name != chosen.name:
             _check_same_recipe(stored, chosen, run.folder, data_dir)
         chosen = stored
-        corpus = run_corpus(run.folder, data_dir)
+        corpus = run_data(run.folder, data_dir)
     else:
         if run.exists():
             raise UserError(f"{run.folder} already holds a run: add --resume to continue it, or choose another --out.")
         output_folder(run.folder)
-        corpus = load_corpus(chosen.data.corpus, data_dir, chosen.data.level)
+        corpus = load_data(chosen, data_dir)
         # The name of a user's own corpus is its absolute path, so that later commands find it from any folder.
-        chosen = dataclasses.replace(chosen, data=dataclasses.replace(chosen.data, corpus=corpus.name))
+        chosen = override(chosen, [f"data.corpus={corpus.name}"])
 
     say(f"{chosen.name} on {torch_device}: {run.folder}")
     with _stop_on_signal() as signals, show_training(out, max_epochs, seconds, corpus.level) as callbacks:
@@ -141,19 +141,22 @@ def _is_run_name(folder: str, recipe: str) -> bool:
     return rest == "" or (rest.startswith("-") and rest[1:].isdigit())
 
 
-def _check_same_recipe(stored: "Recipe", chosen: "Recipe", folder: Path, data_dir: Path | None) -> None:
+def _check_same_recipe(stored: "AnyRecipe", chosen: "AnyRecipe", folder: Path, data_dir: Path | None) -> None:
     """Raise a UserError that names the settings in which `chosen` differs from the recipe that the run started with."""
     from highrank.data.corpus import own_folder
-    from highrank.recipes import flat
+    from highrank.recipes import DialogRecipe, flat
 
     old = {"name": stored.name, **flat(stored.resolved())}
     new = {"name": chosen.name, **flat(chosen.resolved())}
     if new["train.precision"] == "auto":
         new["train.precision"] = old["train.precision"]  # chosen when the run started
-    if own := own_folder(new["data.corpus"], data_dir):
+    suffix = ".jsonl" if isinstance(chosen, DialogRecipe) else ".txt"
+    if own := own_folder(new["data.corpus"], data_dir, suffix):
         new["data.corpus"] = str(own)
     changes = [
-        f"{key} = {format_setting(old[key])}, not {format_setting(new[key])}" for key in old if new[key] != old[key]
+        f"{key} = {format_setting(old[key])}, not {format_setting(new.get(key))}"
+        for key in old
+        if new.get(key) != old[key]
     ]
     if changes:
         raise UserError(

@@ -72,7 +72,7 @@ class _Lines(Callbacks):
         if self._first_epoch is None:
             self._first_epoch = self._epochs_done(row)
 
-    def window_done(self, row: int, tokens: int, loss: float) -> None:
+    def update_done(self, row: int, tokens: int, loss: float) -> None:
         self._tokens = tokens
         if math.isfinite(loss):
             self.loss = loss if math.isnan(self.loss) else 0.98 * self.loss + 0.02 * loss

@@ -22,6 +22,7 @@ class CorpusInfo:
     vocabulary: int | None = None
     sha256: dict[str, str] | None = None
     embedded: bool = False  # comes with Python, so there is nothing to download
+    suffix: Literal[".txt", ".jsonl"] = ".txt"  # of the three files; .jsonl: dialogs (`data.dialog`)
 
 
 PENN = CorpusInfo(
@@ -81,4 +82,20 @@ TEXT8 = CorpusInfo(
     vocabulary=27,
 )
 
-CORPORA = {info.name: info for info in (PENN, WIKITEXT_2, PYDOC, TEXT8)}
+SWITCHBOARD = CorpusInfo(
+    name="switchboard",
+    title="Switchboard telephone dialogs, as prepared by Zhao et al. (2017)",
+    licence="Linguistic Data Consortium (LDC97S62); not redistributable",
+    source=(
+        "train.jsonl, valid.jsonl and test.jsonl in the folder data/json_data of Zhao et al.'s repository "
+        "snakeztc/NeuralDialog-CVAE, under the terms of the LDC"
+    ),
+    level="word",
+    sha256={
+        "valid": "8b4c482ebae50dd22358135502fe46015f278aa1640df004dcffbddd71b05bd3",
+        "test": "455529e3c7d6fc7924f3fc1c6a284510689d9542633b50fc55099519cf189e16",
+    },
+    suffix=".jsonl",
+)
+
+CORPORA = {info.name: info for info in (PENN, WIKITEXT_2, PYDOC, TEXT8, SWITCHBOARD)}

@@ -56,6 +56,8 @@ def load_corpus(name: str, data_dir: Path | None = None, level: Level = "word") 
             raise UserError(f"{name} is a file: name the folder that holds train.txt, valid.txt and test.txt.")
         raise UserError(f'there is no corpus, nor a folder with train.txt, called "{name}"{nearest(name, CORPORA)}')
     info = CORPORA[name]
+    if info.suffix == ".jsonl":
+        raise UserError(f"{name} holds dialogs: choose a corpus of text, or a recipe for dialogs.")
     if name in ("pydoc", "text8"):
         if level != info.level:
             raise UserError(f"{name} comes at {info.level} level only: data.level must be {info.level}.")
@@ -116,26 +118,26 @@ def corpus_info(name: str) -> CorpusInfo:
     return CORPORA[name]
 
 
-def find_folder(name: str, data_dir: Path | None) -> Path:
+def find_folder(name: str, data_dir: Path | None, suffix: str = ".txt") -> Path:
     """Find the folder of a corpus in `data_dir`, else in $HIGHRANK_DATA, else in the cache folder.
 
-    Each may be the corpus folder itself or hold a folder of the corpus's name.
+    Each may be the corpus folder itself or hold a folder of the corpus's name. Its files end in `suffix`.
     """
     folder = data_dir or Path(os.environ.get(DATA_VARIABLE) or cache_folder() / "data")
     for candidate in (folder / name, folder):
-        if text8_file(candidate) if name == "text8" else (candidate / "train.txt").is_file():
+        if text8_file(candidate) if name == "text8" else (candidate / f"train{suffix}").is_file():
             return candidate
-    files = "the file text8" if name == "text8" else "train.txt, valid.txt and test.txt"
+    files = "the file text8" if name == "text8" else f"train{suffix}, valid{suffix} and test{suffix}"
     raise CorpusNotFoundError(
         f"the corpus {name} was not found in {folder}: put {files} into {folder / name}, or set {DATA_VARIABLE} to "
         "the folder that holds them."
     )
 
 
-def own_folder(name: str, data_dir: Path | None) -> Path | None:
+def own_folder(name: str, data_dir: Path | None, suffix: str = ".txt") -> Path | None:
     """Return the absolute path of a user's own corpus folder, given relative to here or to `data_dir`, or None."""
     folders = [] if name in CORPORA else [Path(name), *([data_dir / name] if data_dir else [])]
-    return next((folder.resolve() for folder in folders if (folder / "train.txt").exists()), None)
+    return next((folder.resolve() for folder in folders if (folder / f"train{suffix}").exists()), None)
 
 
 def check_counts(corpus: Corpus, info: CorpusInfo) -> None:

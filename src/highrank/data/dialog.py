@@ -26,8 +26,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from highrank.data.catalog import SPLITS
-from highrank.errors import UserError
+from highrank.data.catalog import CORPORA, SPLITS, Level
+from highrank.data.corpus import find_folder, own_folder
+from highrank.errors import UserError, nearest
+from highrank.recipes.dialog import DialogDataSpec
 
 SPECIAL_WORDS = ("<pad>", "<unk>", "<bos>", "<eos>", "<same>", "<other>")
 PAD, UNK, BOS, EOS, SAME, OTHER = range(len(SPECIAL_WORDS))
@@ -54,10 +56,16 @@ class DialogCorpus:
     words: list[str]  # the vocabulary, by id; the special words come first
     splits: dict[str, Dialogs]
     fingerprint: str  # of the text and how it was read
+    level: Level = "word"
 
     @property
     def vocab_size(self) -> int:
         return len(self.words)
+
+    @property
+    def extent(self) -> str:
+        """The size of the training set; the published one is not the only one."""
+        return f"{len(self.splits['train'].first):,} training utterances"
 
 
 class Batch(NamedTuple):
@@ -68,6 +76,16 @@ class Batch(NamedTuple):
     inputs: Tensor  # (T, B) ids: <bos> and the response
     targets: Tensor  # (T, B) ids: the response and <eos>
     target_mask: Tensor  # (T, B) bool, True at real words
+
+
+def load_dialog_corpus(spec: DialogDataSpec, data_dir: Path | None = None) -> DialogCorpus:
+    """Load the dialogs of the catalog, or any folder with the three files."""
+    name = spec.corpus
+    catalog = [info.name for info in CORPORA.values() if info.suffix == ".jsonl"]
+    folder = find_folder(name, data_dir, ".jsonl") if name in catalog else own_folder(name, data_dir, ".jsonl")
+    if folder is None:
+        raise UserError(f'there is no folder with train.jsonl called "{name}"{nearest(name, catalog)}')
+    return read_dialog_corpus(folder, spec.vocab_size, spec.max_words, name if name in catalog else "")
 
 
 def read_dialog_corpus(folder: Path, vocab_size: int = 10_000, max_words: int = 38, name: str = "") -> DialogCorpus:

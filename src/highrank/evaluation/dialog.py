@@ -3,16 +3,30 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from highrank.data.dialog import BOS, EOS, OTHER, PAD, SAME, UNK, Batch, DialogBatches
-from highrank.evaluation.beam import beam_search
+from highrank.data.dialog import (
+    BOS,
+    EOS,
+    OTHER,
+    PAD,
+    SAME,
+    SPECIAL_WORDS,
+    UNK,
+    Batch,
+    DialogBatches,
+    Utterance,
+    encode_dialogs,
+    join_words,
+)
+from highrank.evaluation.beam import Hypotheses, beam_search
 from highrank.evaluation.bleu import BleuScores, corpus_bleu, precision_recall
 from highrank.evaluation.perplexity import Evaluation, in_eval_mode
 from highrank.models.seq2seq import Seq2Seq
 from highrank.progress import OnProgress, no_progress
-from highrank.recipes.switchboard import DecodingSpec
+from highrank.recipes.dialog import DecodingSpec, DialogDataSpec
 
 NEVER_GENERATED = (PAD, UNK, BOS, SAME, OTHER)
 
@@ -76,17 +90,7 @@ def generate_responses(
     plan = batches.plan()
     for done, examples in enumerate(plan, 1):
         batch = batches.build(examples)
-        found = beam_search(
-            model,
-            torch.full((batches.batch_size,), BOS, device=batches.device),
-            model.encode(batch.context, batch.context_mask),
-            eos=EOS,
-            beam_size=decoding.beam_size,
-            n_best=decoding.n_best,
-            max_length=decoding.max_length,
-            length_penalty=decoding.length_penalty,
-            forbidden=forbidden,
-        )
+        found = _search(model, batch, decoding, forbidden)
         n_real = len(examples)  # the columns after these only fill up the batch
         hypotheses = found.to_lists()[:n_real]
         log_probs = found.log_prob.t().tolist()[:n_real]
@@ -97,3 +101,47 @@ def generate_responses(
         responses.references.extend(targets[b][: length - 1] for b, length in enumerate(lengths))
         on_progress(done, len(plan))
     return responses
+
+
+@dataclass(frozen=True)
+class Reply:
+    words: list[str]
+    log_prob: float  # including <eos>
+
+    @property
+    def text(self) -> str:
+        return join_words(self.words)
+
+
+@torch.no_grad()
+@in_eval_mode
+def find_replies(
+    model: Seq2Seq,
+    words: Sequence[str],  # the vocabulary by id
+    dialog: Sequence[Utterance],  # at least one; unknown words become <unk>
+    respondent: str,  # the speaker of the replies
+    data: DialogDataSpec,
+    decoding: DecodingSpec,
+) -> list[Reply]:
+    """Search the best replies to a dialog, best first."""
+    placeholder = Utterance(respondent, [SPECIAL_WORDS[UNK]])  # an example needs a response, which decoding ignores
+    dialogs = encode_dialogs([[*dialog, placeholder]], words, data.max_words)
+    batches = DialogBatches(dialogs, 1, context_size=data.context_size, device=model.backbone.embedding.device)
+    batch = batches.build(np.array([batches.n_examples - 1]))
+    found = _search(model, batch, decoding, NEVER_GENERATED)
+    log_probs = found.log_prob[:, 0].tolist()
+    return [Reply([words[i] for i in ids], p) for ids, p in zip(found.to_lists()[0], log_probs, strict=False)]
+
+
+def _search(model: Seq2Seq, batch: Batch, decoding: DecodingSpec, forbidden: Sequence[int]) -> Hypotheses:
+    return beam_search(
+        model,
+        torch.full_like(batch.context[0], BOS),
+        model.encode(batch.context, batch.context_mask),
+        eos=EOS,
+        beam_size=decoding.beam_size,
+        n_best=decoding.n_best,
+        max_length=decoding.max_length,
+        length_penalty=decoding.length_penalty,
+        forbidden=forbidden,
+    )

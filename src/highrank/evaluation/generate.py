@@ -1,10 +1,11 @@
-"""Sampling text from a model: temperature, top-k and nucleus (top-p) filtering, reproducible by seed."""
+"""Continuing a text: by sampling (temperature, top-k, nucleus), reproducible by seed, or by beam search."""
 
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
+from highrank.evaluation.beam import Hypotheses, beam_search
 from highrank.evaluation.perplexity import in_eval_mode
 from highrank.models.language_model import LanguageModel
 
@@ -28,6 +29,23 @@ def generate(
         word = _sample(log_p[-1, 0].float(), temperature, top_k, top_p, generator)
         yield int(word)
         log_p, state = _log_prob(model, word.view(1, 1), state)
+
+
+@torch.no_grad()
+@in_eval_mode
+def continue_by_beam(
+    model: LanguageModel,
+    prompt: Tensor,  # (T,) ids, at least one
+    *,
+    eos: int,
+    beam_size: int,
+    max_length: int,
+) -> Hypotheses:
+    """Return the `beam_size` likeliest continuations of `prompt` that a beam search finds, up to <eos>."""
+    state = model.initial_state(1)
+    if len(prompt) > 1:
+        _, state = model.log_prob(prompt[:-1, None], state)
+    return beam_search(model, prompt[-1:], state, eos=eos, beam_size=beam_size, n_best=beam_size, max_length=max_length)
 
 
 def _sample(

@@ -11,7 +11,7 @@ from highrank.heads import Head, MoCHead, MoSHead, SoftmaxHead
 from highrank.models.awd_lstm import AWDLSTM, Hidden
 from highrank.ops.lstm import State
 from highrank.recipes import ModelSpec
-from highrank.recipes.switchboard import Seq2SeqSpec
+from highrank.recipes.dialog import Seq2SeqSpec
 
 
 class Scored(NamedTuple):

@@ -24,7 +24,7 @@ from highrank.models.awd_lstm import WeightDropLSTM
 from highrank.models.language_model import build_head
 from highrank.ops.dropout import variational_dropout
 from highrank.ops.parameters import check_dropouts, check_sizes, new_embedding
-from highrank.recipes.switchboard import Seq2SeqSpec
+from highrank.recipes.dialog import Seq2SeqSpec
 
 IGNORED = -1  # replaces the targets at padding; not a word id
 
@@ -140,9 +140,10 @@ class Seq2Seq(nn.Module):
         """Return the loss of every target, (T, B), with 0 at padding."""
         return self.score(self.backbone(batch), batch)
 
-    def score(self, g: Tensor, batch: Batch) -> Tensor:
+    def score(self, g: Tensor, batch: Batch, slab_bytes: int | None = None) -> Tensor:
         """Return the loss of every target from the backbone's g, which may come from another precision."""
-        return self.head.nll(g, batch.targets.masked_fill(~batch.target_mask, IGNORED), ignore_index=IGNORED)
+        targets = batch.targets.masked_fill(~batch.target_mask, IGNORED)
+        return self.head.nll(g, targets, ignore_index=IGNORED, slab_bytes=slab_bytes)
 
     def encode(self, context: Tensor, mask: Tensor) -> DecoderState:
         """Encode (S, B) context words, of which `mask` marks the real ones, to start decoding from."""

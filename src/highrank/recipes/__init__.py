@@ -4,7 +4,8 @@ import json
 from typing import Any
 
 from highrank.errors import UserError, nearest
-from highrank.recipes import penn, pydoc, text8, wikitext2
+from highrank.recipes import penn, pydoc, switchboard, text8, wikitext2
+from highrank.recipes.dialog import DialogRecipe
 from highrank.recipes.recipe import (
     CacheSettings,
     DataSpec,
@@ -13,13 +14,16 @@ from highrank.recipes.recipe import (
     PaperResult,
     Recipe,
     TrainSpec,
-    flat,
-    override,
 )
+from highrank.recipes.settings import AnyRecipe, flat, override
 
 __all__ = [
+    "ALL_RECIPES",
+    "DIALOG_RECIPES",
     "RECIPES",
+    "AnyRecipe",
     "DataSpec",
+    "DialogRecipe",
     "ModelSpec",
     "PaperResult",
     "Recipe",
@@ -31,14 +35,17 @@ __all__ = [
     "overrides",
 ]
 
+# Those of language models:
 RECIPES = {recipe.name: recipe for part in (penn, wikitext2, text8, pydoc) for recipe in part.RECIPES}
+DIALOG_RECIPES = {recipe.name: recipe for recipe in switchboard.RECIPES}
+ALL_RECIPES: dict[str, AnyRecipe] = {**RECIPES, **DIALOG_RECIPES}
 
 
-def get_recipe(name: str) -> Recipe:
+def get_recipe(name: str) -> AnyRecipe:
     """Return the recipe of this name, or raise a UserError that suggests the nearest one."""
-    if name not in RECIPES:
-        raise UserError(f'there is no recipe called "{name}"{nearest(name, RECIPES)}')
-    return RECIPES[name]
+    if name not in ALL_RECIPES:
+        raise UserError(f'there is no recipe called "{name}"{nearest(name, ALL_RECIPES)}')
+    return ALL_RECIPES[name]
 
 
 def overrides(resolved: dict[str, Any]) -> dict[str, Any]:
@@ -46,9 +53,9 @@ def overrides(resolved: dict[str, Any]) -> dict[str, Any]:
 
     The precision that "auto" resolved to on a machine does not count as a difference.
     """
-    if resolved["name"] not in RECIPES:
+    if resolved["name"] not in ALL_RECIPES:
         return {}
-    recipe = RECIPES[resolved["name"]]
+    recipe = ALL_RECIPES[resolved["name"]]
     stored = flat(json.loads(json.dumps(resolved)))  # through JSON, which turns tuples into lists
     defaults = flat(json.loads(json.dumps(recipe.resolved())))
     if recipe.train.precision == "auto":

@@ -4,66 +4,14 @@ The paper gives no sizes for its Seq2Seq models, only that their parameters are 
 those of Zhao et al. (2017), whose preprocessing of the corpus the paper uses: embedding 200, bidirectional utterance
 encoder 300, decoder 400 (config_utils.py of github.com/snakeztc/NeuralDialog-CVAE). Ours are the attention size, which
 equals the decoder's, the number of components and the dropouts; Zhao et al. use no dropout. They train with Adam at a
-learning rate of 0.001, batches of 30 and gradients clipped at 5, for at most 60 epochs.
+learning rate of 0.001, batches of 30 and gradients clipped at 5, for at most 60 epochs. Ours are larger batches, with
+a learning rate to match, which keep a GPU busy, and the averaging of weights once validation stops improving.
 """
 
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
-
-@dataclass(frozen=True)
-class DialogDataSpec:
-    """A folder with train.jsonl, valid.jsonl and test.jsonl, and how to read it (`highrank.data.dialog`)."""
-
-    corpus: str
-    vocab_size: int = 10_000  # Zhao et al.; here the special words count too
-    context_size: int = 9  # utterances; Zhao et al.: a window of 10 with the response
-    max_words: int = 38  # per utterance; Zhao et al.: 40 with the start and end tokens
-
-
-@dataclass(frozen=True)
-class Seq2SeqSpec:
-    """Sizes and dropouts of `highrank.models.seq2seq`."""
-
-    head: Literal["softmax", "moc", "mos"]
-    embed_dim: int  # D, of the one embedding that encoder, decoder and head share
-    encoder_size: int  # per direction
-    decoder_size: int
-    attention_size: int  # of g; a softmax head needs it equal to embed_dim
-    n_components: int = 1  # K
-    dropout_input: float = 0.0  # variational, on the embedded words
-    dropout_output: float = 0.0  # variational, on g
-    dropout_latent: float = 0.0  # variational, on the context vectors h
-
-
-@dataclass(frozen=True)
-class DecodingSpec:
-    """How responses are generated for BLEU. The first three values are the paper's (section 3.1)."""
-
-    beam_size: int = 10
-    n_best: int = 5
-    max_length: int = 30  # words
-    length_penalty: float = 0.0  # as in `highrank.evaluation.beam`; the paper mentions none
-
-
-@dataclass(frozen=True)
-class PaperDialogResult:
-    """A row of table 4: perplexity, and BLEU-1 to BLEU-4."""
-
-    perplexity: float
-    precision: tuple[float, float, float, float]
-    recall: tuple[float, float, float, float]
-
-
-@dataclass(frozen=True)
-class DialogRecipe:
-    name: str
-    about: str
-    data: DialogDataSpec
-    model: Seq2SeqSpec
-    paper: PaperDialogResult
-    decoding: DecodingSpec = DecodingSpec()
-
+from highrank.recipes.dialog import DialogDataSpec, DialogRecipe, PaperDialogResult, Seq2SeqSpec
+from highrank.recipes.recipe import ScheduleSpec
 
 # 5,702,200 parameters: embedding 10,000 x 200 (tied) + output bias 10,000
 # + encoders 2 x 4 x (300 x (200 + 300) + 2 x 300) + initial state 600 x 800 + 800
@@ -83,6 +31,19 @@ SWDA_MOS = DialogRecipe(
         dropout_input=0.2,
         dropout_output=0.2,
         dropout_latent=0.2,
+    ),
+    train=ScheduleSpec(
+        lr=0.002,
+        batch_size=128,
+        seed=1,
+        optimizer="adam",
+        clip=5.0,
+        weight_decay=0.0,
+        nonmono=1,
+        patience=4,
+        max_epochs=60,
+        finetunes=0,
+        eval_batch_size=128,
     ),
     paper=PaperDialogResult(32.727, (0.272, 0.213, 0.185, 0.157), (0.206, 0.166, 0.146, 0.123)),
 )

@@ -6,6 +6,7 @@ from typing import Any
 
 from highrank.report.characters import characters_table
 from highrank.report.cost import cost_tables, slowdown_table
+from highrank.report.dialog import dialog_table
 from highrank.report.perplexity import ablation, best_runs, single_models, ten_minutes
 from highrank.report.rank import components_table, kld_table, rank_table
 from highrank.report.records import RecordedRun, load_analyses, load_runs
@@ -36,6 +37,7 @@ def build_report(results: Path) -> Report:
         "rank": rank_table(analyses),
         "kld": kld_table(analyses),
         "characters": characters_table(runs),
+        "dialog": dialog_table(runs),
     }
     tables = {"results": best_runs(runs)} | {name: table.table() for name, table in compared.items()}
     entries = [entry for name, table in compared.items() for entry in table.entries(name)]

@@ -51,7 +51,8 @@ def check_comparable(a: Run, b: Run) -> None:
     if a.folder.resolve() == b.folder.resolve():
         raise UserError(f"{a.folder} and {b.folder} are the same run: name two.")
     if a.info().corpus_fingerprint != b.info().corpus_fingerprint:
-        corpora = " and ".join(f"{run.recipe().data.corpus} ({run.recipe().data.level} level)" for run in (a, b))
+        specs = [run.language_recipe().data for run in (a, b)]
+        corpora = " and ".join(f"{spec.corpus} ({spec.level} level)" for spec in specs)
         raise UserError(f"{a.folder} and {b.folder} were trained on different texts, {corpora}.")
     if a.words() != b.words():
         raise UserError(f"{a.folder} and {b.folder} have different vocabularies.")

@@ -21,10 +21,13 @@ import filelock
 import torch
 
 from highrank.data.corpus import Corpus, find_folder, load_corpus, own_folder
+from highrank.data.dialog import DialogCorpus, load_dialog_corpus
 from highrank.errors import UserError
 from highrank.files import new_folder, read_json, read_tensors, write_json
 from highrank.models import LanguageModel, build_model
-from highrank.recipes.recipe import Recipe, from_resolved
+from highrank.models.seq2seq import Seq2Seq
+from highrank.recipes import AnyRecipe, DialogRecipe, Recipe
+from highrank.recipes.settings import from_resolved, override
 from highrank.runs import checkpoint as checkpoints
 from highrank.runs.metrics import read_epochs
 from highrank.runs.provenance import Provenance, provenance
@@ -40,36 +43,52 @@ class Loaded(NamedTuple):
 
 
 def load(run: str | Path, device: str | torch.device = "cpu") -> Loaded:
-    """Load the best model of a run, its vocabulary and its recipe.
+    """Load the best language model of a run, its vocabulary and its recipe. `runs.dialog` loads dialog models.
 
     >>> model, words, recipe = highrank.load("runs/ptb-mos")  # doctest: +SKIP
     """
     opened = Run(Path(run))
-    recipe = opened.recipe()
+    recipe = opened.language_recipe()
     words = opened.words()
     model = build_model(recipe.model, len(words))
     opened.load_weights(model)
     return Loaded(model.to(device).eval(), words, recipe)
 
 
+def load_data(recipe: AnyRecipe, data_dir: Path | None) -> Corpus | DialogCorpus:
+    """Load the corpus of a recipe."""
+    if isinstance(recipe, DialogRecipe):
+        return load_dialog_corpus(recipe.data, data_dir)
+    return load_corpus(recipe.data.corpus, data_dir, recipe.data.level)
+
+
 def run_corpus(folder: Path, data_dir: Path | None) -> Corpus:
+    """Load the text that a language model was trained on, and check that it has not changed."""
+    Run(folder).language_recipe()
+    corpus = run_data(folder, data_dir)
+    assert isinstance(corpus, Corpus)
+    return corpus
+
+
+def run_data(folder: Path, data_dir: Path | None) -> Corpus | DialogCorpus:
     """Load the corpus that a run was trained on, and check that its text has not changed."""
     run = Run(folder)
     info = run.info()
     # On another machine than the one that started the run, the stored folder may not exist.
     if data_dir is None and info.data_dir is not None and Path(info.data_dir).is_dir():
         data_dir = Path(info.data_dir)
-    spec = run.recipe().data
-    name = spec.corpus
-    if Path(name).is_absolute() and not own_folder(name, data_dir):  # the user's own corpus has moved
+    recipe = run.recipe()
+    name = recipe.data.corpus
+    suffix = ".jsonl" if isinstance(recipe, DialogRecipe) else ".txt"
+    if Path(name).is_absolute() and not own_folder(name, data_dir, suffix):  # the user's own corpus has moved
         try:
-            name = str(find_folder(Path(name).name, data_dir).resolve())
+            name = str(find_folder(Path(name).name, data_dir, suffix).resolve())
         except UserError:
             raise UserError(
                 f"the corpus that {folder} was trained on is not at {name}: move it back, or pass the folder that "
                 "contains it as data_dir."
             ) from None
-    corpus = load_corpus(name, data_dir, spec.level)
+    corpus = load_data(override(recipe, [f"data.corpus={name}"]), data_dir)
     if corpus.fingerprint != info.corpus_fingerprint:
         raise UserError(f"the text of {corpus.name} has changed since {folder} was trained on it: restore the files.")
     return corpus
@@ -120,7 +139,9 @@ class Run:
         """Return whether the folder holds an export instead of a run; both have a run.json."""
         return (self.folder / "index.json").exists()
 
-    def create(self, recipe: Recipe, corpus: Corpus, device: torch.device, data_dir: Path | None) -> None:
+    def create(
+        self, recipe: AnyRecipe, corpus: Corpus | DialogCorpus, device: torch.device, data_dir: Path | None
+    ) -> None:
         """Make the folder of a new run."""
         new_folder(self.folder)
         info = RunInfo(
@@ -152,9 +173,19 @@ class Run:
         except SchemaError as error:
             raise UserError(f"{path} does not describe a run: {error}.") from None
 
-    def recipe(self) -> Recipe:
+    def recipe(self) -> AnyRecipe:
         """Return the recipe of the run."""
         return from_resolved(self.info().recipe, str(self.folder / "run.json"))
+
+    def language_recipe(self) -> Recipe:
+        """Return the recipe of a language model. Raise a UserError for a dialog model."""
+        recipe = self.recipe()
+        if isinstance(recipe, DialogRecipe):
+            raise UserError(
+                f"{self.folder} is a dialog model, not a language model: 'highrank evaluate' and 'highrank chat' "
+                "work with it."
+            )
+        return recipe
 
     def words(self) -> list[str]:
         """Return the vocabulary by id."""
@@ -171,7 +202,7 @@ class Run:
         """
         return [metrics for metrics in read_epochs(self.metrics_file) if last is None or metrics.epoch <= last]
 
-    def load_weights(self, model: LanguageModel) -> None:
+    def load_weights(self, model: LanguageModel | Seq2Seq) -> None:
         """Copy the best weights into `model`."""
         self.require_run()
         path = self.model_file

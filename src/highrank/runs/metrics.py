@@ -8,7 +8,7 @@ from typing import Any
 
 from highrank.errors import UserError
 from highrank.schema import from_json, to_json
-from highrank.training.callbacks import EpochMetrics, WindowMetrics
+from highrank.training.callbacks import EpochMetrics, UpdateMetrics
 
 
 class MetricsWriter:
@@ -28,7 +28,7 @@ class MetricsWriter:
             raise UserError(f"cannot write {path}: {error.strerror or error}.") from error
         self._board = _tensorboard(folder / "tensorboard", step)
 
-    def write(self, metrics: WindowMetrics | EpochMetrics) -> None:
+    def write(self, metrics: UpdateMetrics | EpochMetrics) -> None:
         """Append one line."""
         line = to_json(metrics)
         try:

@@ -5,7 +5,7 @@ evaluation and the cache (`evaluations.py`) and writes results/runs/*.json, whic
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,19 @@ from typing import Any
 import torch
 
 from highrank.data.corpus import Corpus
+from highrank.data.dialog import DialogCorpus
 from highrank.errors import UserError
 from highrank.evaluation.perplexity import evaluate
 from highrank.evaluation.tune import Tuning
 from highrank.files import read_json, write_json
+from highrank.models import LanguageModel
+from highrank.models.seq2seq import Seq2Seq
 from highrank.progress import OnStage, no_stages
 from highrank.recipes import overrides
 from highrank.recipes.recipe import CacheSettings, DynamicSettings
 from highrank.runs import checkpoint as checkpoints
 from highrank.runs.checkpoint import Piece
+from highrank.runs.dialog import DialogScores, dialog_perplexity, dialog_scores, load_dialog
 from highrank.runs.folder import Run, load
 from highrank.runs.provenance import Provenance
 from highrank.schema import SchemaError, from_json, to_json
@@ -78,7 +82,11 @@ class RunRecord:
     dynamic_tuned: Adaptation | None = None
     cache: Adaptation | None = None
     cache_tuned: Adaptation | None = None
-    corpus_extent: str | None = None  # how much of the corpus there was, where copies may be cut: text8
+    corpus_extent: str | None = None  # how much of the corpus there was, where copies differ: text8 and dialogs
+    dialog: DialogScores | None = None  # of a dialog model
+
+
+SOMETIMES = ("corpus_extent", "dialog")
 
 
 def read_record(path: Path) -> RunRecord:
@@ -90,8 +98,9 @@ def read_record(path: Path) -> RunRecord:
 
 
 def write_record(path: Path, record: RunRecord) -> None:
-    """Write a record or a summary."""
-    write_json(path, to_json(record))
+    """Write a record or a summary, without the keys that its kind of model does not have."""
+    data = to_json(record)
+    write_json(path, {key: value for key, value in data.items() if value is not None or key not in SOMETIMES})
 
 
 def read_summary(run: Run) -> RunRecord | None:
@@ -101,7 +110,7 @@ def read_summary(run: Run) -> RunRecord | None:
 
 def summarize(
     run: Run,
-    corpus: Corpus,
+    corpus: Corpus | DialogCorpus,
     device: torch.device,
     outcome: str,
     batch_size: int = 1,
@@ -112,11 +121,19 @@ def summarize(
     checkpoint = checkpoints.read(run.folder)
     state = checkpoint.state
     epochs = run.epochs(state.epoch)
-    model = load(run.folder, device).model
-    valid, test = (
-        evaluate(model, corpus.splits[split], batch_size, on_progress=partial(on_stage, split)).perplexity
-        for split in ("valid", "test")
-    )
+    perplexities = []
+    model: LanguageModel | Seq2Seq
+    if isinstance(corpus, DialogCorpus):
+        loaded = load_dialog(run.folder, device)
+        model = loaded.model
+        for split in ("valid", "test"):
+            perplexities.append(dialog_perplexity(loaded, corpus, split, on_stage).perplexity)
+    else:
+        model = load(run.folder, device).model
+        for split in ("valid", "test"):
+            result = evaluate(model, corpus.splits[split], batch_size, on_progress=partial(on_stage, split))
+            perplexities.append(result.perplexity)
+    valid, test = perplexities
     last_stage = StageResult(state.stage, state.epoch, state.best_epoch, state.seconds, valid, test)
     summary = RunRecord(
         recipe=info.recipe["name"],
@@ -150,7 +167,9 @@ def summarize(
     return summary
 
 
-def current_summary(run: Run, corpus: Corpus, device: torch.device, on_stage: OnStage = no_stages) -> RunRecord:
+def current_summary(
+    run: Run, corpus: Corpus | DialogCorpus, device: torch.device, on_stage: OnStage = no_stages
+) -> RunRecord:
     """Return the summary of a run's last checkpoint, computing it if summary.json is missing or older."""
     checkpoint = checkpoints.read(run.folder)
     summary = read_summary(run)
@@ -158,6 +177,16 @@ def current_summary(run: Run, corpus: Corpus, device: torch.device, on_stage: On
         return summary
     outcome = "finished" if checkpoint.state.finished else checkpoint.pieces[-1].outcome if checkpoint.pieces else None
     return summarize(run, corpus, device, outcome or "killed", on_stage=on_stage)  # a kill saves no outcome
+
+
+def dialog_summary(run: Run, corpus: DialogCorpus, device: torch.device, on_stage: OnStage = no_stages) -> RunRecord:
+    """Return the summary of a dialog run with the BLEU of its responses on test, computing it if it is missing."""
+    summary = current_summary(run, corpus, device, on_stage)
+    if summary.dialog is None:
+        scores = dialog_scores(load_dialog(run.folder, device), corpus, "test", on_stage=on_stage)
+        summary = replace(summary, dialog=scores)
+        write_record(run.summary_file, summary)
+    return summary
 
 
 def _rounded(ppl: float) -> float | None:

@@ -7,8 +7,9 @@ from pathlib import Path
 import torch
 
 from highrank.data.corpus import Corpus
+from highrank.data.dialog import DialogCorpus
 from highrank.errors import UserError
-from highrank.recipes.recipe import Recipe
+from highrank.recipes import AnyRecipe, override
 from highrank.runs import checkpoint as checkpoints
 from highrank.runs.checkpoint import Piece
 from highrank.runs.folder import Run
@@ -16,14 +17,14 @@ from highrank.runs.metrics import MetricsWriter
 from highrank.runs.provenance import provenance
 from highrank.training.callbacks import Callbacks
 from highrank.training.loop import Loop, Outcome
+from highrank.training.precision import Precision
 from highrank.training.stages import DivergedError, Training
 from highrank.training.state import Checkpoint
-from highrank.training.step import Precision
 
 
 def train(
-    recipe: Recipe,
-    corpus: Corpus,
+    recipe: AnyRecipe,
+    corpus: Corpus | DialogCorpus,
     run: Run,
     device: torch.device,
     *,
@@ -45,8 +46,7 @@ def train(
     if resume:
         run.require_run()
     else:
-        precision = Precision.name_of(recipe.train.precision, device)
-        recipe = replace(recipe, train=replace(recipe.train, precision=precision))
+        recipe = override(recipe, [f"train.precision={Precision.name_of(recipe.train.precision, device)}"])
     training = Training(recipe, corpus, device, graphs=graphs)
     if not resume:
         run.create(recipe, corpus, device, data_dir)

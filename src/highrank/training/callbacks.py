@@ -5,12 +5,12 @@ from typing import Literal
 
 
 @dataclass(frozen=True, kw_only=True)
-class WindowMetrics:
-    """The loss of one window, measured every few seconds."""
+class UpdateMetrics:
+    """The loss of one update, measured every few seconds."""
 
     kind: Literal["train"] = "train"
     step: int
-    epoch: int  # completed before this window
+    epoch: int  # completed before this update
     nll: float  # nats per token
 
 
@@ -39,10 +39,13 @@ class Callbacks:
     """Training callbacks. Every method is a no-op by default."""
 
     def epoch_started(self, epoch: int, rows: int, row: int) -> None:
-        """Called before the first window of an epoch, or at `row` of `rows` where a resumed run continues."""
+        """Called before the first update of an epoch, or at `row` of `rows` where a resumed run continues.
 
-    def window_done(self, row: int, tokens: int, loss: float) -> None:
-        """Called after a window: rows of the epoch used, tokens since `epoch_started`, the window's loss in nats."""
+        Rows are those of a language model's columns, or batches of dialogs.
+        """
+
+    def update_done(self, row: int, tokens: int, loss: float) -> None:
+        """Called after an update: rows of the epoch used, tokens since `epoch_started`, the update's loss in nats."""
 
     def epoch_done(self, metrics: EpochMetrics) -> None:
         """Called after the validation that ends an epoch."""

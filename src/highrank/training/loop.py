@@ -1,7 +1,7 @@
-"""The training loop: repeat windows and epochs until the run ends or pauses.
+"""The training loop: repeat updates and epochs until the run ends or pauses.
 
-`stages.py` defines what a window, an epoch and a stage do. The loop decides when to read the loss, report metrics, save
-a checkpoint and pause.
+`stages.py` defines what an update, an epoch and a stage do. The loop decides when to read the loss, report metrics,
+save a checkpoint and pause.
 """
 
 import time
@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from highrank.evaluation.perplexity import perplexity
-from highrank.training.callbacks import Callbacks, EpochMetrics, WindowMetrics
+from highrank.training.callbacks import Callbacks, EpochMetrics, UpdateMetrics
 from highrank.training.stages import Training
 from highrank.training.state import Checkpoint
 
-READ_EVERY_WINDOWS = 50  # on a GPU; reading the loss waits for the device
+READ_EVERY_UPDATES = 50  # on a GPU; reading the loss waits for the device
 METRICS_EVERY_SECONDS = 10.0
 # Epochs may take seconds, and writing hundreds of megabytes after each would cost a tenth of the time.
 EPOCH_CHECKPOINT_SECONDS = 20.0
@@ -46,9 +46,9 @@ class Loop:
 
     training: Training
     save: Callable[[Checkpoint], object] = lambda checkpoint: None
-    write: Callable[[WindowMetrics | EpochMetrics], object] = lambda metrics: None
+    write: Callable[[UpdateMetrics | EpochMetrics], object] = lambda metrics: None
     callbacks: Callbacks = field(default_factory=Callbacks)
-    should_stop: Callable[[], bool] = lambda: False  # called between windows
+    should_stop: Callable[[], bool] = lambda: False  # called between updates
     checkpoint_every: float = 120.0  # seconds between checkpoints within an epoch
     time_budget: float | None = None  # seconds until the loop pauses
 
@@ -84,35 +84,35 @@ class Loop:
         self._save()
 
     def _run_epoch(self) -> Pause | None:
-        """Train on the remaining windows of the epoch. Return the reason if a pause interrupts it."""
+        """Train on the rest of the epoch. Return the reason if a pause interrupts it."""
         training = self.training
         state = training.state
-        last_row = len(training.stream) - 1
-        self.callbacks.epoch_started(state.epoch + 1, last_row, state.row)
+        length = training.task.epoch_length
+        self.callbacks.epoch_started(state.epoch + 1, length, state.row)
         since_epoch = Timer()
-        tokens = 0
-        read_every = 1 if training.device.type == "cpu" else READ_EVERY_WINDOWS
-        for i, window in enumerate(training.windows()):
-            training.train_window(window)
-            tokens += window.targets.numel()
+        tokens_before = state.loss_tokens
+        read_every = 1 if training.device.type == "cpu" else READ_EVERY_UPDATES
+        for i, minibatch in enumerate(training.minibatches()):
+            training.update(minibatch)
             if i % read_every == 0:
-                self._report_window(tokens, training.read_totals())
-            if state.row >= last_row:
+                loss = training.read_totals()
+                self._report_update(state.loss_tokens - tokens_before, loss)
+            if state.row >= length:
                 break  # `_end_epoch` looks after saving
             if pause := self._reason_to_pause():
                 return pause
             if self._since_save.seconds() >= self.checkpoint_every:
                 self._save()
         training.read_totals()
-        self._end_epoch(tokens / max(since_epoch.seconds(), 1e-9))
+        self._end_epoch((state.loss_tokens - tokens_before) / max(since_epoch.seconds(), 1e-9))
         return None
 
-    def _report_window(self, tokens: int, loss: float) -> None:
+    def _report_update(self, tokens: int, loss: float) -> None:
         state = self.training.state
-        self.callbacks.window_done(state.row, tokens, loss)
+        self.callbacks.update_done(state.row, tokens, loss)
         if self._since_write.seconds() >= METRICS_EVERY_SECONDS:
             self._since_write.restart()
-            self.write(WindowMetrics(step=state.step, epoch=state.epoch, nll=loss))
+            self.write(UpdateMetrics(step=state.step, epoch=state.epoch, nll=loss))
 
     def _end_epoch(self, tokens_per_second: float) -> None:
         """Validate, apply the rules of `Training.end_epoch`, report, and save if a checkpoint is due."""

@@ -4,7 +4,8 @@
     average <- average + (theta - average) / n        once averaging has started, n = 1, 2, ... updates since then
 
 Evaluation uses the average; gradients are always taken at theta. The update reads only tensors on the device, so a
-CUDA graph can hold it, and an update that is not finite is skipped without a round trip to the host.
+CUDA graph can hold it, and an update that is not finite is skipped without a round trip to the host. With Adam, grad
+stands for Adam's direction; the rest is the same.
 
     # differs from the paper's code: torch.optim.ASGD sets its step size and averaging weight after each update, for
     # the next one. It therefore applies the previous window's learning rate, and its average omits the first iterate.
@@ -18,14 +19,16 @@ import torch
 from torch import Tensor, nn
 
 from highrank.ops.averaged_sgd import averaged_sgd_
+from highrank.training.adam import Adam
 
 
 class NTASGD:
     """Updates a list of parameters and their average. It is plain SGD until `start_averaging` is called."""
 
-    def __init__(self, parameters: Iterable[nn.Parameter], weight_decay: float = 0.0) -> None:
+    def __init__(self, parameters: Iterable[nn.Parameter], weight_decay: float = 0.0, *, adam: bool = False) -> None:
         self.parameters: list[Tensor] = list(parameters)
         self.weight_decay = weight_decay
+        self.adam = Adam(self.parameters) if adam else None
         self.averages: list[Tensor] | None = None
         self.generation = 0  # how often `averages` was replaced by new tensors
         # The number of updates in the averages.
@@ -48,6 +51,9 @@ class NTASGD:
         assert len(grads) == len(self.parameters), "every parameter takes part in the loss"
         keep = 1 - lr * self.weight_decay
         rate = lr * grad_scale
+        if self.adam is not None:
+            grads = self.adam.directions(grads, grad_scale, apply)
+            rate = lr
         share = self._count(self.n_averaged, apply)
         averaged_sgd_(self.parameters, grads, self.averages, keep, rate, share, apply, *self._second_average(apply))
 
@@ -58,7 +64,8 @@ class NTASGD:
 
     def state(self) -> list[Tensor]:
         """Return every tensor that `step` changes, except the parameters."""
-        return [self.n_averaged, *(self.averages or [])]
+        moments = [] if self.adam is None else self.adam.state()
+        return [self.n_averaged, *(self.averages or []), *moments]
 
     def evaluate(self, loss: Callable[[], float]) -> float:
         """Return `loss()` for the weights that represent the run: the averages, once there are any."""

@@ -1,4 +1,4 @@
-"""Windows, epochs and stages: training in memory (section 3 and appendix B of the paper).
+"""Updates, epochs and stages: training in memory (section 3 and appendix B of the paper).
 
 Stage 0 trains with SGD until the non-monotone rule starts averaging (`nt_asgd.is_worse` with `train.nonmono`), then
 continues with averaging. Stages 1, 2, ... finetune: they start from the best weights so far and average from their
@@ -9,10 +9,10 @@ on request (`start_finetuning`).
     # 5 epochs instead of `train.patience`. The rule never triggers while the averaged validation loss still falls.
 
 With `train.averaging = "two-tailed"` every stage averages from its first step (`two_tailed.py`), so stage 0 also ends
-by `train.patience`. With `train.partial_shuffle` every epoch starts by rotating the columns.
+by `train.patience`.
 
-An epoch visits windows of random length over the columns. Each window is one update (`step.py`) with learning rate
-lr * length / bptt. `loop.py` repeats this until the run ends or pauses.
+An epoch visits the minibatches of a task (`task.py`), each for one update (`step.py`). `loop.py` repeats this until the
+run ends or pauses.
 """
 
 import math
@@ -22,69 +22,61 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from highrank.data.batches import Window, columns, random_windows, rotate
 from highrank.data.corpus import Corpus
+from highrank.data.dialog import DialogCorpus
 from highrank.errors import UserError
-from highrank.evaluation.perplexity import evaluate
-from highrank.models import build_model
-from highrank.recipes.recipe import Recipe
+from highrank.recipes import AnyRecipe, DialogRecipe
+from highrank.training.dialog import DialogTask
 from highrank.training.graph import GraphedStep
+from highrank.training.language import LanguageTask
 from highrank.training.nt_asgd import NTASGD, is_worse
 from highrank.training.state import Checkpoint, StageResult, TrainingState, Weights, get_weights, set_weights, under
 from highrank.training.step import Step
+from highrank.training.task import Minibatch, Task
 from highrank.training.two_tailed import TwoTailed
 
 MAX_SKIPPED_IN_A_ROW = 20
 
 
 class DivergedError(UserError):
-    """The loss or its gradient was not finite in many windows in a row."""
+    """The loss or its gradient was not finite in many updates in a row."""
 
 
 class Training:
-    """A model in training: its optimiser, random generators, state and best weights, all in memory."""
+    """A model in training: its task, optimiser, random generators, state and best weights, all in memory."""
 
-    def __init__(self, recipe: Recipe, corpus: Corpus, device: torch.device, *, graphs: bool = True) -> None:
-        self.recipe = recipe
-        self.corpus = corpus
+    def __init__(
+        self, recipe: AnyRecipe, corpus: Corpus | DialogCorpus, device: torch.device, *, graphs: bool = True
+    ) -> None:
+        train = recipe.train
+        self.train = train
         self.device = device
-        self.columns = columns(corpus.splits["train"], recipe.train.batch_size).to(device)  # (T, B)
-        self.stream = self.columns  # the columns in this epoch's rotation
-        torch.manual_seed(recipe.train.seed)
-        self.rng = np.random.default_rng(recipe.train.seed)  # draws window lengths and column offsets
-        self.model = build_model(recipe.model, corpus.vocab_size).to(device)
-        averaging = TwoTailed if recipe.train.averaging == "two-tailed" else NTASGD
-        self.optimizer = averaging(self.model.parameters(), recipe.train.weight_decay)
+        torch.manual_seed(train.seed)
+        self.rng = np.random.default_rng(train.seed)  # draws window lengths and column offsets
+        self.task = new_task(recipe, corpus, device)
+        self.model = self.task.model
+        averaging = TwoTailed if train.averaging == "two-tailed" else NTASGD
+        self.optimizer = averaging(self.model.parameters(), train.weight_decay, adam=train.optimizer == "adam")
         step = GraphedStep if graphs and device.type == "cuda" else Step
-        self.step = step(self.model, self.optimizer, recipe.train, device)
+        self.step = step(self.task, self.optimizer, train, device)
         self.state = TrainingState()
         self.best: Weights | None = None  # the best weights on validation so far
 
-    # --- windows ----------------------------------------------------------------------------------------------------
+    # --- updates ----------------------------------------------------------------------------------------------------
 
-    def windows(self) -> Iterator[Window]:
-        """Yield the remaining windows of the epoch. At its first row, rotate the columns if the recipe asks for it."""
-        train = self.recipe.train
-        if train.partial_shuffle and self.state.row == 0:
-            self._rotate(self.rng.integers(len(self.columns), size=train.batch_size).tolist())
-        return random_windows(
-            self.stream, self.rng, train.bptt, train.max_over_bptt, train.window_multiple, self.state.row
-        )
+    def minibatches(self) -> Iterator[Minibatch]:
+        """Yield the remaining minibatches of the epoch."""
+        return self.task.minibatches(self.state, self.rng)
 
-    def _rotate(self, offsets: list[int]) -> None:
-        self.state.offsets = offsets
-        self.stream = rotate(self.columns, offsets)
-
-    def train_window(self, window: Window) -> None:
+    def update(self, minibatch: Minibatch) -> None:
         """Make one update. If the loss or its gradient is not finite, the update is skipped and counted."""
-        train = self.recipe.train
-        lr = train.lr if self.state.stage == 0 else train.finetune_lr or train.lr
-        self.step(window.words, window.targets, lr * len(window.words) / train.bptt)
+        lr = self.train.lr if self.state.stage == 0 else self.train.finetune_lr or self.train.lr
+        self.step(minibatch.tensors, lr * minibatch.lr_factor)
         self.state.step += 1
-        self.state.row = window.start + len(window.words)
+        self.state.row = minibatch.end
 
     def read_totals(self) -> float:
-        """Add the totals kept on the device to `state`, and return the last window's mean loss in nats."""
+        """Add the totals kept on the device to `state`, and return the last update's mean loss in nats."""
         totals = self.step.read()
         state = self.state
         state.loss_sum += totals.loss_sum
@@ -93,8 +85,8 @@ class Training:
         state.skipped_in_a_row = totals.skipped_in_a_row
         if state.skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW:
             raise DivergedError(
-                f"the loss or its gradient was not finite in {state.skipped_in_a_row} windows in a row: lower train.lr "
-                f"(now {self.recipe.train.lr:g}) or use train.precision=float32, and start a new run."
+                f"the loss or its gradient was not finite in {state.skipped_in_a_row} updates in a row: lower train.lr "
+                f"(now {self.train.lr:g}) or use train.precision=float32, and start a new run."
             )
         return totals.last_loss
 
@@ -104,8 +96,7 @@ class Training:
         """Return the validation loss, in nats per token, of the weights that represent the run."""
 
         def loss() -> float:
-            valid = self.corpus.splits["valid"]
-            nll = evaluate(self.model, valid, self.recipe.train.eval_batch_size, score=self.step.score).nll
+            nll = self.task.validate()
             return nll if math.isfinite(nll) else math.inf  # NaN would make every comparison false
 
         return self.optimizer.evaluate(loss)
@@ -113,7 +104,7 @@ class Training:
     def end_epoch(self, valid: float) -> None:
         """Keep the best weights, then decide on averaging, the end of the stage and the end of the run."""
         state = self.state
-        train = self.recipe.train
+        train = self.train
         state.epoch += 1
         state.stage_epoch += 1
         self._rewind()
@@ -145,11 +136,12 @@ class Training:
         self.state.finished = False
 
     def _rewind(self) -> None:
-        """Return to the first row of the text, with empty sums and zero hidden states."""
+        """Return to the start of an epoch, with empty sums and zero hidden states."""
         self.state.row = 0
         self.state.loss_sum = 0.0
         self.state.loss_tokens = 0
-        self.step.reset_hidden()
+        for hidden in self.task.carried:
+            hidden.zero_()
 
     def _next_stage(self, ended: str | None = None) -> None:
         state = self.state
@@ -162,8 +154,8 @@ class Training:
                 epochs=state.epoch,
                 best_epoch=state.best_epoch,
                 seconds=state.seconds,
-                valid_ppl=evaluate(self.model, self.corpus.splits["valid"]).perplexity,
-                test_ppl=evaluate(self.model, self.corpus.splits["test"]).perplexity,
+                valid_ppl=self.task.evaluate("valid").perplexity,
+                test_ppl=self.task.evaluate("test").perplexity,
                 ended=ended,
             )
         )
@@ -191,11 +183,15 @@ class Training:
             state.n_short = int(optimizer.n_short.item())
             state.long_won = optimizer.long_won
             state.fresh = optimizer.fresh
+        if optimizer.adam is not None:
+            lists |= {"m": optimizer.adam.m, "v": optimizer.adam.v}
         names = [name for name, _ in self.model.named_parameters()]
         tensors = {
             f"{kind}/{name}": x for kind, values in lists.items() for name, x in zip(names, values, strict=False)
         }
-        tensors |= {f"hidden/{i}": hidden for i, hidden in enumerate(self.step.carried)}
+        tensors |= {f"hidden/{i}": hidden for i, hidden in enumerate(self.task.carried)}
+        if optimizer.adam is not None:
+            tensors["t"] = optimizer.adam.t
         tensors["rng/torch"] = torch.get_rng_state()
         if self.device.type == "cuda":
             tensors["rng/cuda"] = torch.cuda.get_rng_state(self.device)
@@ -217,13 +213,26 @@ class Training:
         set_weights(self.model, under("weights/", tensors))
         self.best = checkpoint.best
         self.state = state
-        if state.offsets:
-            self._rotate(state.offsets)
+        adam = self.optimizer.adam
+        if adam is not None and "t" in tensors:
+            adam.t.copy_(tensors["t"])
+            for (name, _), m, v in zip(self.model.named_parameters(), adam.m, adam.v, strict=True):
+                m.copy_(tensors[f"m/{name}"])
+                v.copy_(tensors[f"v/{name}"])
         self.step.skipped_in_a_row = state.skipped_in_a_row
-        for i, hidden in enumerate(self.step.carried):
+        for i, hidden in enumerate(self.task.carried):
             if f"hidden/{i}" in tensors:
                 hidden.copy_(tensors[f"hidden/{i}"])
         self.rng.bit_generator.state = state.window_rng
         torch.set_rng_state(tensors["rng/torch"])
         if "rng/cuda" in tensors and self.device.type == "cuda":
             torch.cuda.set_rng_state(tensors["rng/cuda"], self.device)
+
+
+def new_task(recipe: AnyRecipe, corpus: Corpus | DialogCorpus, device: torch.device) -> Task:
+    """Return the task of a recipe, with a new model."""
+    if isinstance(recipe, DialogRecipe):
+        assert isinstance(corpus, DialogCorpus)
+        return DialogTask(recipe, corpus, device)
+    assert isinstance(corpus, Corpus)
+    return LanguageTask(recipe, corpus, device)

@@ -24,12 +24,12 @@ class StageResult:
 
 @dataclass
 class TrainingState:
-    """The position of training in its stages, epochs and windows, and the results so far, without tensors."""
+    """The position of training in its stages, epochs and updates, and the results so far, without tensors."""
 
     stage: int = 0  # 0: training; 1, 2, ...: finetuning
     stage_epoch: int = 0  # completed epochs of this stage
     epoch: int = 0  # completed epochs of the run
-    row: int = 0  # rows of the columns that this epoch has used
+    row: int = 0  # position in the epoch: rows of the columns used, or batches of dialogs
     offsets: list[int] = field(default_factory=list)  # first row of each column in this epoch (train.partial_shuffle)
     step: int = 0  # updates of the run
     loss_sum: float = 0.0  # nats, over this epoch
@@ -55,7 +55,8 @@ class Checkpoint:
     """Everything that training continues from. On a CPU, a restored run is bit-equal to an uninterrupted one.
 
     The tensors are named weights/<parameter>, averages/<parameter> and short/<parameter> for the averages, if any,
-    hidden/<micro-batch>, rng/torch and rng/cuda. A missing hidden state starts from zero.
+    hidden/<micro-batch>, rng/torch and rng/cuda; with Adam also m/<parameter>, v/<parameter> and t. Hidden states and
+    moments that are missing start from zero.
     """
 
     state: TrainingState

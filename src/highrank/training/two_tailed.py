@@ -29,8 +29,8 @@ from highrank.training.nt_asgd import NTASGD
 class TwoTailed(NTASGD):
     """`averages` and `n_averaged` hold the long average and L; `short` and `n_short` hold the short one and S."""
 
-    def __init__(self, parameters: Iterable[nn.Parameter], weight_decay: float = 0.0) -> None:
-        super().__init__(parameters, weight_decay)
+    def __init__(self, parameters: Iterable[nn.Parameter], weight_decay: float = 0.0, *, adam: bool = False) -> None:
+        super().__init__(parameters, weight_decay, adam=adam)
         self.n_short = torch.zeros_like(self.n_averaged)
         self.start_averaging()
 

@@ -1,0 +1,150 @@
+"""Recipes as dotted keys: overrides such as `train.lr=15`, checks of every value, and recipes stored in run folders."""
+
+import dataclasses
+import math
+import types
+import typing
+from typing import Any, Literal, TypeVar
+
+from highrank.errors import UserError, nearest
+from highrank.recipes.dialog import DecodingSpec, DialogDataSpec, DialogRecipe, Seq2SeqSpec
+from highrank.recipes.recipe import DataSpec, ModelSpec, Recipe, ScheduleSpec, TrainSpec
+
+AnyRecipe = Recipe | DialogRecipe
+R = TypeVar("R", bound=AnyRecipe)
+
+
+def flat(resolved: dict[str, Any]) -> dict[str, Any]:
+    """{"train": {"lr": 20}} -> {"train.lr": 20}"""
+    return {f"{part}.{key}": v for part, spec in resolved.items() if isinstance(spec, dict) for key, v in spec.items()}
+
+
+def from_resolved(data: Any, where: str) -> AnyRecipe:
+    """Rebuild and check the recipe that `resolved()` returned; `where` names its file in errors."""
+    try:
+        recipe: AnyRecipe
+        if "decoding" in data:
+            recipe = DialogRecipe(
+                name=data["name"],
+                about="",
+                data=DialogDataSpec(**data["data"]),
+                model=Seq2SeqSpec(**data["model"]),
+                train=ScheduleSpec(**data["train"]),
+                decoding=DecodingSpec(**data["decoding"]),
+            )
+        else:
+            model = ModelSpec(**{**data["model"], "hidden_sizes": tuple(data["model"]["hidden_sizes"])})
+            recipe = Recipe(data["name"], "", DataSpec(**data["data"]), model, TrainSpec(**data["train"]))
+        check(recipe)
+    except (KeyError, TypeError, UserError) as error:
+        raise UserError(f"{where} does not hold a valid recipe ({error}).") from None
+    return recipe
+
+
+def override(recipe: R, settings: list[str]) -> R:
+    """Return `recipe` with settings such as "train.lr=15" applied, and checked."""
+    specs = recipe.specs()
+    keys = list(flat(recipe.resolved()))
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not equals:
+            raise UserError(f'"{setting}" is not a setting: write key=value, for example train.lr=15.')
+        if key not in keys:
+            full_key = next((known for known in keys if known.endswith(f".{key}")), key)  # "lr" suggests "train.lr"
+            raise UserError(f'there is no recipe key "{key}"{nearest(full_key, keys)}')
+        part, name = key.split(".")
+        hint = typing.get_type_hints(type(specs[part]))[name]
+        specs[part] = dataclasses.replace(specs[part], **{name: _parse(key, text, hint)})
+    changed = dataclasses.replace(recipe, **specs)
+    check(changed)
+    return changed
+
+
+def check(recipe: AnyRecipe) -> None:
+    """Raise a UserError that names the first key whose value cannot be used."""
+    for part, spec in recipe.specs().items():
+        for name, hint in typing.get_type_hints(type(spec)).items():
+            _check_value(f"{part}.{name}", getattr(spec, name), hint)
+    if recipe.train.seed >= 2**63:
+        raise UserError(f"train.seed must be below 2^63, got {recipe.train.seed}.")
+    if isinstance(recipe, DialogRecipe):
+        _check_dialog(recipe)
+    else:
+        _check_language(recipe)
+
+
+def _check_language(recipe: Recipe) -> None:
+    model = recipe.model
+    train = recipe.train
+    if not model.hidden_sizes or min(model.hidden_sizes) < 1:
+        raise UserError(f"model.hidden_sizes must be one positive size per layer, got {model.hidden_sizes}.")
+    if model.head == "softmax" and model.tied and model.hidden_sizes[-1] != model.embed_dim:
+        raise UserError(
+            f"a tied softmax head needs its last hidden size ({model.hidden_sizes[-1]}) equal to model.embed_dim "
+            f"({model.embed_dim}): change one of them or set model.tied=false."
+        )
+    if train.micro_batch_size and train.batch_size % train.micro_batch_size:
+        raise UserError(
+            f"train.batch_size ({train.batch_size}) must be a multiple of train.micro_batch_size "
+            f"({train.micro_batch_size})."
+        )
+
+
+def _check_dialog(recipe: DialogRecipe) -> None:
+    model = recipe.model
+    decoding = recipe.decoding
+    if model.head == "softmax" and model.attention_size != model.embed_dim:
+        raise UserError(
+            f"a softmax head needs model.attention_size ({model.attention_size}) equal to model.embed_dim "
+            f"({model.embed_dim}): change one of them."
+        )
+    if decoding.n_best > decoding.beam_size:
+        raise UserError(
+            f"decoding.n_best ({decoding.n_best}) must be at most decoding.beam_size ({decoding.beam_size})."
+        )
+
+
+MAY_BE_ZERO = (
+    "train.weight_decay",
+    "train.alpha",
+    "train.beta",
+    "train.max_over_bptt",
+    "train.finetunes",
+    "train.seed",
+    "decoding.length_penalty",
+)
+
+
+def _check_value(key: str, value: Any, hint: Any) -> None:
+    """Check a choice against its Literal, and a number against its range."""
+    if typing.get_origin(hint) is Literal:
+        if value not in typing.get_args(hint):
+            raise UserError(f'{key} cannot be "{value}"{nearest(str(value), typing.get_args(hint))}')
+    elif hint not in (int, float, int | None, float | None) or value is None:
+        return
+    elif "drop" in key:  # the dropout rates and weight_drop
+        if not 0 <= value < 1:
+            raise UserError(f"{key} must be at least 0 and below 1, got {value}.")
+    elif key in MAY_BE_ZERO:
+        if not 0 <= value < math.inf:
+            raise UserError(f"{key} must be finite and not negative, got {value}.")
+    elif not 0 < value < math.inf and not (key == "train.clip" and value == math.inf):  # inf turns clipping off
+        raise UserError(f"{key} must be finite and positive, got {value}.")
+
+
+def _parse(key: str, text: str, hint: Any) -> Any:
+    """Convert `text` to a value of the annotated type."""
+    if typing.get_origin(hint) is types.UnionType:
+        if text.lower() == "none":
+            return None
+        (hint,) = [a for a in typing.get_args(hint) if a is not type(None)]
+    kind = typing.get_origin(hint) or hint
+    wanted = {int: "a whole number", float: "a number", bool: "true or false", tuple: "numbers separated by commas"}
+    try:
+        if kind is bool:
+            return {"true": True, "false": False}[text.lower()]
+        if kind is tuple:
+            return tuple(int(part) for part in text.strip("[]()").split(",") if part.strip())
+        return kind(text) if kind in (int, float) else text
+    except (ValueError, KeyError):
+        raise UserError(f'{key} must be {wanted[kind]}, got "{text}".') from None

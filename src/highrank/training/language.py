@@ -1,0 +1,103 @@
+"""Language modelling as a task: windows of random length over parallel columns, with a carried hidden state.
+
+    loss = mean nll + alpha mean(g^2) + beta mean((raw_t - raw_(t-1))^2)
+
+With `train.partial_shuffle` every epoch starts by rotating the columns.
+
+Shapes: T rows, B columns; words and targets of a window are (length, B). The batch may be split into micro-batches,
+each with its own hidden state.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from highrank.data.batches import columns, random_windows, rotate
+from highrank.data.corpus import Corpus
+from highrank.evaluation.perplexity import Evaluation, evaluate
+from highrank.models import LanguageModel, build_model
+from highrank.models.awd_lstm import Hidden
+from highrank.ops.activation_penalty import activation_penalty
+from highrank.ops.lstm import State
+from highrank.recipes.recipe import Recipe
+from highrank.training.precision import Precision, autocast, training_slab_bytes
+from highrank.training.state import TrainingState
+from highrank.training.task import Backward, Minibatch
+
+
+class LanguageTask:
+    """A new language model and the columns that it learns from."""
+
+    def __init__(self, recipe: Recipe, corpus: Corpus, device: torch.device) -> None:
+        self.train = recipe.train
+        self.corpus = corpus
+        self.device = device
+        self.precision = Precision.of(recipe.train.precision, device)
+        self.columns = columns(corpus.splits["train"], recipe.train.batch_size).to(device)  # (T, B)
+        self.stream = self.columns  # the columns in this epoch's rotation
+        self.model: LanguageModel = build_model(recipe.model, corpus.vocab_size).to(device)
+        self.new_hidden()
+
+    def new_hidden(self) -> None:
+        """Allocate zero hidden states, in the dtype of the model."""
+        model = self.model
+        micro = self.train.micro_batch_size or self.train.batch_size
+        # One tensor per micro-batch holds h and c of all layers side by side, so a few kernels update all of them.
+        sizes = [x.shape[1] for state in model.initial_state(1) for x in state]
+        self.carried = [
+            torch.cat([x for state in model.initial_state(micro) for x in state], dim=1)
+            for _ in range(self.train.batch_size // micro)
+        ]
+        parts = [carried.split(sizes, dim=1) for carried in self.carried]
+        self.hidden: list[list[State]] = [list(zip(p[::2], p[1::2], strict=True)) for p in parts]
+
+    @property
+    def epoch_length(self) -> int:
+        return len(self.columns) - 1  # the last row is only a target
+
+    def minibatches(self, state: TrainingState, rng: np.random.Generator) -> Iterator[Minibatch]:
+        """Yield the remaining windows of the epoch. The learning rate is proportional to their lengths."""
+        train = self.train
+        if train.partial_shuffle and state.row == 0:
+            state.offsets = rng.integers(len(self.columns), size=train.batch_size).tolist()
+        self.stream = rotate(self.columns, state.offsets) if state.offsets else self.columns
+        windows = random_windows(self.stream, rng, train.bptt, train.max_over_bptt, train.window_multiple, state.row)
+        for start, words, targets in windows:
+            yield Minibatch((words, targets), start + len(words), len(words) / train.bptt)
+
+    def repeats(self, *tensors: Tensor) -> bool:
+        return len(tensors[0]) % self.train.window_multiple == 0
+
+    def backward(self, *tensors: Tensor) -> Backward:
+        words, targets = tensors
+        train = self.train
+        scale = self.precision.loss_scale
+        micro = train.micro_batch_size or train.batch_size
+        loss = torch.zeros((), dtype=torch.float64, device=self.device)
+        carried = []
+        for i, start in enumerate(range(0, train.batch_size, micro)):
+            part = slice(start, start + micro)
+            nll, hidden = self.score(words[:, part], targets[:, part], self.hidden[i])
+            mean = nll.mean()
+            share = micro / train.batch_size
+            penalty = activation_penalty(hidden.g, hidden.raw, train.alpha, train.beta)
+            ((mean + penalty) * (share * scale)).backward()
+            loss += mean.detach().double() * share
+            carried.append(torch.cat([x for pair in hidden.state for x in pair], dim=1))
+        return Backward(loss, targets.numel(), carried)
+
+    def score(self, words: Tensor, targets: Tensor, state: list[State]) -> tuple[Tensor, Hidden]:
+        """Run the model's forward pass in the precision of training."""
+        head = self.model.head
+        with autocast(self.device, self.precision.backbone):
+            hidden = self.model.backbone(words, state)
+        with autocast(self.device, self.precision.head):
+            return head.nll(hidden.g, targets, slab_bytes=training_slab_bytes(head, self.device)), hidden
+
+    def validate(self) -> float:
+        return evaluate(self.model, self.corpus.splits["valid"], self.train.eval_batch_size, score=self.score).nll
+
+    def evaluate(self, split: str) -> Evaluation:
+        return evaluate(self.model, self.corpus.splits[split])

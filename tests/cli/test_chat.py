@@ -1,0 +1,64 @@
+"""`highrank chat` with piped input; the terminal's line editing belongs to prompt_toolkit."""
+
+import builtins
+import io
+
+import pytest
+
+from helpers import fails, highrank
+
+
+@pytest.fixture
+def type_lines(monkeypatch):
+    """Return a function that provides the lines of standard input."""
+
+    def provide(*lines, terminal=False):
+        stdin = io.StringIO("".join(f"{line}\n" for line in lines))
+        stdin.isatty = lambda: terminal
+        monkeypatch.setattr("sys.stdin", stdin)
+
+    return provide
+
+
+def test_every_line_gets_the_best_replies_with_falling_scores(trained_dialog, type_lines):
+    type_lines("the cat", "", "a dog eats")
+    lines = highrank("chat", "talk", cwd=trained_dialog.parent).stdout.splitlines()
+    first, second = [i for i, line in enumerate(lines) if line.startswith("you> ") and line != "you> "]
+    for start in (first, second):
+        scores = [float(line.split()[0]) for line in lines[start + 1 : start + 6]]
+        assert scores == sorted(scores, reverse=True)
+
+
+def test_the_dialog_so_far_is_the_context(trained_dialog, type_lines):
+    replies = []
+    for before in ((), ("big old red bird",)):
+        type_lines(*before, "the cat")
+        replies.append(highrank("chat", "talk", cwd=trained_dialog.parent).stdout.splitlines()[-5:])
+    assert replies[0] != replies[1]
+
+
+def test_a_beam_of_one_gives_one_reply(trained_dialog, type_lines):
+    type_lines("the cat")
+    assert len(highrank("chat", "talk", "--beam", 1, cwd=trained_dialog.parent).stdout.splitlines()) == 2
+
+
+def test_unknown_words_are_named(trained_dialog, type_lines):
+    type_lines("the elephant")
+    assert "elephant" in highrank("chat", "talk", cwd=trained_dialog.parent).stderr
+
+
+def test_a_language_model_does_not_chat(place, trained):
+    assert "run" in fails("chat", "run", cwd=place)
+
+
+def test_a_terminal_without_prompt_toolkit_is_an_error(trained_dialog, type_lines, monkeypatch):
+    type_lines("the cat", terminal=True)
+    original = builtins.__import__
+
+    def missing(name, *arguments):
+        if name.startswith("prompt_toolkit"):
+            raise ImportError(name)
+        return original(name, *arguments)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    assert "prompt_toolkit" in fails("chat", "talk", cwd=trained_dialog.parent)
