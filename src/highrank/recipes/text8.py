@@ -29,7 +29,7 @@ TEXT8_SOFTMAX = Recipe(
         weight_drop=0.2,  # as in Merity et al.'s released command for the characters of enwik8
     ),
     train=TrainSpec(
-        lr=10.0,
+        lr=10.0,  # the best of 2, 5, 10, 20 and 40 for the first 150 updates of small models; clipping mattered little
         batch_size=128,  # and windows of 200, as Merity et al. for enwik8
         bptt=200,
         max_over_bptt=20,
