@@ -1,6 +1,7 @@
 """The progress of training: lines that fit 80 columns, and the time left."""
 
 import io
+import itertools
 import math
 import re
 
@@ -93,6 +94,8 @@ def test_lines_of_a_log_are_not_wrapped(monkeypatch):
 @pytest.mark.parametrize(("terminal", "width"), [(False, 80), (True, 80), (True, 60)])
 def test_progress_within_an_epoch_fits_the_screen(terminal, width, monkeypatch):
     monkeypatch.setattr(training_progress, "LINE_EVERY_SECONDS", 0.0)
+    clock = itertools.count(0.0, 0.01)  # a real clock would make the speed, and so the width, depend on the machine
+    monkeypatch.setattr(training_progress.time, "perf_counter", lambda: next(clock))
     screen = console(width, force_terminal=terminal, color_system=None, legacy_windows=False)
     with show_training(screen, 1000, 3600.0) as callbacks:
         callbacks.epoch_started(123, 1127, 0)

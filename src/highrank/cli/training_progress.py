@@ -146,7 +146,7 @@ class _Bar(_Lines):
             completed=row,
             speed=self.speed(),
             score=self.score(),
-            run_left=f"({left} in total)" if left else "",
+            run_left=f"(run {left})" if left else "",
         )
 
 
