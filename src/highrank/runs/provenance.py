@@ -45,7 +45,8 @@ def commit() -> str | None:
     here = Path(__file__).resolve().parent
 
     def git(*arguments: str) -> str:
-        command = ["git", "-C", str(here), *arguments]
+        # Without optional locks: a `git status` that is killed while it holds one would leave index.lock behind.
+        command = ["git", "--no-optional-locks", "-C", str(here), *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
 
     try:
