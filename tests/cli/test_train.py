@@ -71,6 +71,7 @@ def test_text8_in_miniature(place):
     record = json.loads((place / "record.json").read_text())
     assert record["corpus_extent"] == "prefix of 2,000 characters"
     assert len(highrank("generate", "run", "--length", 20, cwd=place).stdout.strip("\n")) == 21
+    fails("generate", "run", "--beam", 2, cwd=place)
 
 
 def test_an_existing_run_is_not_overwritten(place, trained):

@@ -49,6 +49,8 @@ def evaluate(
 ) -> None:
     """Compute the exact perplexity of a run's best weights: every token except the first is predicted once.
 
+    A model of characters also gets its bits per character, which is the loss in nats divided by ln 2.
+
     --dynamic is dynamic evaluation (Krause et al. 2017), --cache the continuous cache (Grave et al. 2016). Settings
     default to those published for the run's corpus.
 

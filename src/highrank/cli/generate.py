@@ -58,6 +58,8 @@ def generate(
     if unknown:
         note(f"not in the vocabulary, replaced by <unk>: {' '.join(unknown)}")
     ids = torch.tensor([index.get(token, index.get("<unk>", 0)) for token in tokens], device=torch_device)
+    if beam is not None and EOS not in index:
+        raise UserError(f"{run} has no line ends, where a beam search would stop: leave out --beam.")
     if beam is not None:
         found = continue_by_beam(loaded.model, ids, eos=index[EOS], beam_size=beam, max_length=length)
         for words, log_prob in zip(found.to_lists()[0], found.log_prob[:, 0].tolist(), strict=False):

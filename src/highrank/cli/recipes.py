@@ -63,5 +63,6 @@ def _paper_results(recipe: "AnyRecipe") -> dict[str, str]:
 
     if isinstance(recipe, DialogRecipe):
         return {} if recipe.paper is None else {"paper, perplexity": f"{recipe.paper.perplexity:.2f}"}
-    labels = {False: "paper, valid / test", True: "paper, finetuned"}
+    unit = ", bpc" if recipe.data.level == "char" else ""
+    labels = {False: f"paper, valid / test{unit}", True: "paper, finetuned"}
     return {labels[p.finetuned]: f"{p.valid:.2f} / {p.test:.2f}" for p in recipe.paper}
