@@ -29,8 +29,8 @@ class Adam:
         self.t += apply
         bias_1 = 1 - BETA_1 ** self.t.clamp(min=1)
         bias_2 = 1 - BETA_2 ** self.t.clamp(min=1)
-        rate_1 = torch.where(apply, 1 - BETA_1, 0.0)
-        rate_2 = torch.where(apply, 1 - BETA_2, 0.0)
+        rate_1 = (1 - BETA_1) * apply
+        rate_2 = (1 - BETA_2) * apply
         directions = []
         for grad, m, v in zip(grads, self.m, self.v, strict=True):
             grad = torch.where(apply, grad * grad_scale, 0.0).to(m.dtype)  # NaN * 0 is NaN, so choose instead
