@@ -19,11 +19,11 @@ def chat(
     beam: Annotated[int | None, typer.Option(min=1, metavar="N", help="Beam size. Default: the recipe's.")] = None,
     length_penalty: Annotated[
         float | None,
-        typer.Option(min=0.0, help="0 ranks replies by probability; 1 by the mean per word: longer ones."),
+        typer.Option(min=0.0, help="0 scores replies by log-probability; 1 by its mean per word: longer ones."),
     ] = None,
     device: Device = "auto",
 ) -> None:
-    """Talk to a dialog model. It shows its best replies after their log-probabilities, in nats.
+    """Talk to a dialog model. It shows its best replies after their scores, which are log-probabilities in nats.
 
     The first reply joins the dialog, and later replies depend on it. Ctrl-D ends the chat. Lines can also be piped in:
 
@@ -50,7 +50,7 @@ def chat(
         dialog.append(Utterance("you", spoken))
         replies = find_replies(model, words, dialog, "model", recipe.data, decoding)
         for reply in replies:
-            say(f"{reply.log_prob:9.2f}  {reply.text}")
+            say(f"{reply.score:9.2f}  {reply.text}")
         if replies[0].words:
             dialog.append(Utterance("model", replies[0].words))
 

@@ -106,7 +106,7 @@ def generate_responses(
 @dataclass(frozen=True)
 class Reply:
     words: list[str]
-    log_prob: float  # including <eos>
+    score: float  # as in `highrank.evaluation.beam`
 
     @property
     def text(self) -> str:
@@ -129,8 +129,8 @@ def find_replies(
     batches = DialogBatches(dialogs, 1, context_size=data.context_size, device=model.backbone.embedding.device)
     batch = batches.build(np.array([batches.n_examples - 1]))
     found = _search(model, batch, decoding, NEVER_GENERATED)
-    log_probs = found.log_prob[:, 0].tolist()
-    return [Reply([words[i] for i in ids], p) for ids, p in zip(found.to_lists()[0], log_probs, strict=False)]
+    scores = found.score[:, 0].tolist()
+    return [Reply([words[i] for i in ids], score) for ids, score in zip(found.to_lists()[0], scores, strict=False)]
 
 
 def _search(model: Seq2Seq, batch: Batch, decoding: DecodingSpec, forbidden: Sequence[int]) -> Hypotheses:
