@@ -93,7 +93,7 @@ def _pydoc_corpus() -> Corpus:
 
 
 def _text8_corpus(folder: Path) -> Corpus:
-    """Read text8. Its ids are not cached: a cache would be four times as large as the text and no faster to read."""
+    """Read text8. Its ids are not cached: a cache would be four times as large as the text."""
     path = text8_file(folder)
     assert path is not None
     text = _read_bytes(path)

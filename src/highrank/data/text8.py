@@ -19,7 +19,7 @@ UNKNOWN = 255
 ID_OF_BYTE = bytes(ALPHABET.find(chr(byte)) % 256 for byte in range(256))  # -1 % 256 is UNKNOWN
 FILE_NAMES = ("text8", "text8.prefix")  # the first of these that exists is read
 FULL_LENGTH = 100_000_000
-MD5 = "3bea1919949baf155f99411df5fada7e"  # of the whole file, from Mahoney's page
+MD5 = "3bea1919949baf155f99411df5fada7e"  # of the whole file, as commonly distributed
 MIN_LENGTH = 40  # two characters each for validation and test
 
 

@@ -2,6 +2,8 @@
 
     loss = mean nll + alpha mean(g^2) + beta mean((raw_t - raw_(t-1))^2)
 
+g and raw are the last layer's output with and without dropout; alpha and beta weigh AR and TAR (Merity et al. 2017).
+
 With `train.partial_shuffle` every epoch starts by rotating the columns.
 
 Shapes: T rows, B columns; words and targets of a window are (length, B). The batch may be split into micro-batches,
@@ -51,6 +53,7 @@ class LanguageTask:
             for _ in range(self.train.batch_size // micro)
         ]
         parts = [carried.split(sizes, dim=1) for carried in self.carried]
+        # Views into `carried`, by micro-batch and layer.
         self.hidden: list[list[State]] = [list(zip(p[::2], p[1::2], strict=True)) for p in parts]
 
     @property

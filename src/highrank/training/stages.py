@@ -70,13 +70,18 @@ class Training:
 
     def update(self, minibatch: Minibatch) -> None:
         """Make one update. If the loss or its gradient is not finite, the update is skipped and counted."""
-        lr = self.train.lr if self.state.stage == 0 else self.train.finetune_lr or self.train.lr
+        lr = self.train.lr
+        if self.state.stage > 0 and self.train.finetune_lr is not None:
+            lr = self.train.finetune_lr
         self.step(minibatch.tensors, lr * minibatch.lr_factor)
         self.state.step += 1
         self.state.row = minibatch.end
 
     def read_totals(self) -> float:
-        """Add the totals kept on the device to `state`, and return the last update's mean loss in nats."""
+        """Add the totals kept on the device to `state`, and return the last update's mean loss in nats.
+
+        Raise a DivergedError if too many updates in a row were skipped.
+        """
         totals = self.step.read()
         state = self.state
         state.loss_sum += totals.loss_sum
@@ -144,10 +149,11 @@ class Training:
             hidden.zero_()
 
     def _next_stage(self, ended: str | None = None) -> None:
+        """Evaluate the best weights on valid and test, and start the next stage from them."""
         state = self.state
         assert self.best is not None
         set_weights(self.model, self.best)
-        # Evaluated now, because better weights of the next stage will replace these.
+        # Evaluate now, because better weights of the next stage will replace these.
         state.stages.append(
             StageResult(
                 stage=state.stage,
@@ -177,7 +183,9 @@ class Training:
             n_averaged=int(optimizer.n_averaged.item()),
             window_rng=dict(self.rng.bit_generator.state),
         )
-        lists = {"weights": optimizer.parameters, "averages": optimizer.averages or []}
+        lists = {"weights": optimizer.parameters}
+        if optimizer.averages is not None:
+            lists["averages"] = optimizer.averages
         if isinstance(optimizer, TwoTailed):
             lists["short"] = optimizer.short
             state.n_short = int(optimizer.n_short.item())
@@ -186,9 +194,7 @@ class Training:
         if optimizer.adam is not None:
             lists |= {"m": optimizer.adam.m, "v": optimizer.adam.v}
         names = [name for name, _ in self.model.named_parameters()]
-        tensors = {
-            f"{kind}/{name}": x for kind, values in lists.items() for name, x in zip(names, values, strict=False)
-        }
+        tensors = {f"{kind}/{name}": x for kind, values in lists.items() for name, x in zip(names, values, strict=True)}
         tensors |= {f"hidden/{i}": hidden for i, hidden in enumerate(self.task.carried)}
         if optimizer.adam is not None:
             tensors["t"] = optimizer.adam.t

@@ -67,7 +67,7 @@ class Step:
         loss, tokens, carried = result
         scale = self.task.precision.loss_scale
         norm = torch.nn.utils.get_total_norm([p.grad for p in self.task.model.parameters() if p.grad is not None])
-        finite = (norm + loss).abs() < math.inf  # false for NaN too
+        finite = (norm + loss).abs() < math.inf  # one comparison rejects both inf and NaN
         # The gradients are multiplied by `scale`. Remove it and clip: shrink = min(1, clip / (norm / scale)) / scale.
         shrink = (self.train.clip / (norm + 1e-6 * scale)).clamp(max=1 / scale)
         self.optimizer.step(self._lr, shrink, finite)

@@ -4,15 +4,15 @@ NT-ASGD averages from one moment on and never forgets an iterate, so a rule with
 moment. Two-tailed averaging keeps two averages from the first step: a long one over the last L updates, and a short one
 over the last S <= L.
 
-    after every update                      long += (theta - long) / L,   short += (theta - short) / S
-    after every epoch, if short is better   long <- short, L <- S, and short restarts with S <- 0
+    after every update                        long += (theta - long) / L,   short += (theta - short) / S
+    after every epoch, if short is no worse   long <- short, L <- S, and short restarts with S <- 0
 
 The long average represents the run. Suppose averages improve with their length up to an optimum and get worse beyond
 it: then L stays below about twice the optimum, and comes close to it at least once between any two switches.
 
 This is algorithm 1 of the paper with the second of the two extensions in its algorithm 2: while the weights themselves
-are no worse than the long average, as in the first epochs, they represent the run instead, and averages that are only
-one epoch long restart.
+are no worse than the long average, as in the first epochs, they represent the run instead, and if the short average
+covers one epoch only, the long one restarts too.
 
     # differs from the paper: its first extension, new averages after the old ones have not improved "for a few
     # evaluations", is left out. Here a stage ends then (train.patience), and the next one starts new averages.
@@ -44,10 +44,10 @@ class TwoTailed(NTASGD):
         self.short: list[Tensor] = [p.detach().clone() for p in self.parameters]
         self.n_short.fill_(n_averaged)
         self.long_won = long_won  # at the last evaluation, the long average was better than the weights themselves
-        self.fresh = fresh  # the short average restarted at the last evaluation
+        self.fresh = fresh  # the short average started at the last evaluation, or with the stage
 
     def evaluate(self, loss: Callable[[], float]) -> float:
-        """Compare the weights and both averages, switch averages if the short one is better, and return the best loss.
+        """Compare the weights and both averages, switch if the short one is no worse, and return the best loss.
 
         The returned loss belongs to the weights that represent the run from now on.
         """
@@ -61,7 +61,8 @@ class TwoTailed(NTASGD):
         if self.fresh:
             self._switch()
             long = short
-        # An average of one update equals the weights. It counts as better, or it would restart after every epoch.
+        # An average of one update equals the weights. Count it as better: else, where an epoch is a single update, it
+        # would restart after every epoch.
         self.long_won = long < plain or self.n_averaged.item() <= 1
         if self.long_won:
             return long
