@@ -1,4 +1,4 @@
-"""The interface of every head, and the code that all heads share: weight tying, dtype casts, checks of targets.
+"""The interface of every head, and the code that all heads share: tying, dtypes, target checks, padding.
 
 Shapes: g (..., in_features), targets (...), D embedding size, V vocabulary.
 """
@@ -14,7 +14,7 @@ from highrank.ops.parameters import INIT_RANGE, new_embedding
 
 
 class Head(nn.Module):
-    """Turns hidden states into a distribution over words, and owns its loss."""
+    """Turns hidden states into a distribution over words, and computes the loss of targets under it."""
 
     in_features: int
     vocab_size: int
@@ -29,8 +29,8 @@ class Head(nn.Module):
         """Return the negative log-likelihood of each target, in float32 (float64 for a float64 head), shape (...).
 
         Targets may have any integer dtype. Targets equal to `ignore_index` are padding: their loss is 0 and has no
-        gradient, even where g is NaN. Other targets outside the vocabulary raise a ValueError on the CPU; on a GPU they
-        fail in the kernel or make the loss NaN. `slab_bytes` replaces the head's own for this call.
+        gradient, even where g is NaN. Other targets outside the vocabulary raise a ValueError on the CPU; on a GPU, or
+        when compiled, they fail in the kernel or make the loss NaN. `slab_bytes` replaces the head's own for this call.
         """
         raise NotImplementedError
 
@@ -43,13 +43,13 @@ class Head(nn.Module):
     ) -> Tensor:
         """Return `nll(g, targets)`; the entry point for hooks, `torch.compile` and data parallelism."""
         nll = self.nll(g, targets, ignore_index=ignore_index, slab_bytes=slab_bytes)
-        # Without padding, nll is a view, and FSDP2 warns when it hooks a view; with padding, it is a new tensor.
+        # Without `ignore_index`, nll is a view, and FSDP2 warns when it hooks a view; with it, nll is a new tensor.
         return nll.clone() if ignore_index is None else nll
 
     def reset_parameters(self) -> None:
         """Draw new output embeddings, also if they are tied, and set the bias to zero, as in the released code.
 
-        Does not reset `prior` and `latent`: call their own `reset_parameters`.
+        Does not reset the submodules of a subclass, such as `prior` and `latent` of `MoSHead`.
         """
         nn.init.uniform_(self.weight, -INIT_RANGE, INIT_RANGE)
         if self.bias is not None:
@@ -64,13 +64,13 @@ def tied_or_new_embedding(weight: nn.Parameter | None, vocab_size: int, embed_di
         raise TypeError(f"weight must be the parameter to tie, such as embedding.weight, got {type(weight).__name__}")
     if weight.shape != (vocab_size, embed_dim):
         raise ValueError(
-            f"the tied weight must be (vocab_size, embed_dim) = {(vocab_size, embed_dim)}, got {tuple(weight.shape)}"
+            f"the tied weight must have shape (V, D) = {(vocab_size, embed_dim)}, got {tuple(weight.shape)}"
         )
     return weight
 
 
 def cast_for_product(g: Tensor, weight: Tensor) -> Tensor:
-    """Cast g (..., in_features) to the dtype of `weight`; under autocast, return it unchanged."""
+    """Check the last size of g, and cast it to the dtype of `weight`; autocast casts by itself."""
     if g.shape[-1:] != weight.shape[-1:]:
         raise ValueError(f"g must have in_features = {weight.shape[-1]} as its last size, got shape {tuple(g.shape)}")
     return g if is_autocast(g.device.type) else g.to(weight.dtype)
@@ -79,7 +79,7 @@ def cast_for_product(g: Tensor, weight: Tensor) -> Tensor:
 class MaskedTokens(NamedTuple):
     """Hidden states and targets, with harmless values in place of padding."""
 
-    g: Tensor  # (..., in_features), 0 at padding: 0 * NaN would be NaN in the backward pass
+    g: Tensor  # (..., in_features), 0 at padding, where a NaN would reach the gradients through 0 * NaN
     targets: Tensor  # (...) int64, word 0 at padding
     padding: Tensor | None  # (...) bool; None without an `ignore_index`
 

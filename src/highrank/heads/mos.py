@@ -4,7 +4,7 @@
     h_k = tanh(W_h,k g + b_h,k)                       context vectors
     p(x | c) = sum_k pi_k softmax(h_k W^T + b)_x      mixed after the softmax: the rank of log p is not limited by D
 
-Shapes: g (..., in_features), targets (...), K components, D embedding size, V vocabulary.
+Shapes: g (..., in_features), targets (...), N tokens in all, K components, D embedding size, V vocabulary.
 """
 
 import torch
@@ -19,7 +19,7 @@ from highrank.ops.parameters import check_dropouts, check_sizes
 
 
 class MoSHead(Head):
-    """A mixture of K softmaxes over one word embedding, weighted by a prior that depends on g.
+    """A mixture of K softmaxes that share one output embedding, weighted by a prior that depends on g.
 
     `weight` ties the output embedding to a (vocab_size, embed_dim) parameter. In training, `dropout` zeroes the same
     features of h at every time step; g is (time, batch, in_features), or (batch, time, in_features) with `batch_first`.
@@ -59,7 +59,7 @@ class MoSHead(Head):
         self.slab_bytes = slab_bytes
         # As in the released code, the prior has no bias and the projection to context vectors has one.
         self.prior = nn.Linear(in_features, n_components, bias=False)
-        self.latent = AlignedLinear(in_features, n_components * embed_dim)  # nn.Linear, fast for any size
+        self.latent = AlignedLinear(in_features, n_components * embed_dim)  # an nn.Linear that is fast for any size
         self.weight = tied_or_new_embedding(weight, vocab_size, embed_dim)
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
 

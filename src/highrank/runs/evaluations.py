@@ -1,8 +1,8 @@
 """Dynamic evaluation and the cache for runs and their records.
 
 These evaluations take minutes to hours, so `complete_record` appends a line to evaluations.jsonl in the run folder for
-each finished split. A result is computed if neither these lines nor the record that is replaced have it for the run's
-current weights; a search on another number of tokens replaces the previous one.
+each finished split. A result is reused if these lines or the earlier record have it for the current weights; otherwise
+it is computed. A tuned result is computed again if it was tuned on another number of tokens.
 """
 
 import json
@@ -35,11 +35,11 @@ from highrank.schema import from_json, to_json
 
 PUBLISHED: dict[str, Callable[[str], Settings]] = {"dynamic": dynamic_settings, "cache": cache_settings}
 RESULTS = ("dynamic", "dynamic_tuned", "cache", "cache_tuned")  # fields of RunRecord
-MOST_TRIED = 20  # points of a search that a record lists; the cache tries thousands
+MAX_LISTED_POINTS = 20  # points of a search that a record lists; the cache tries thousands
 
 
 class AdaptiveEvaluation:
-    """Dynamic evaluation or the cache for one model, depending on the type of the settings."""
+    """Dynamic evaluation or the cache for one model, depending on the type of `start`, the published settings."""
 
     def __init__(self, model: LanguageModel, corpus: Corpus, start: Settings, on_stage: OnStage = no_stages) -> None:
         self.model = model
@@ -51,10 +51,10 @@ class AdaptiveEvaluation:
             on_progress = partial(on_stage, "gradient statistics")
             self.statistics = cached_statistics(model, corpus.splits["train"], start, on_progress)
 
-    def evaluate(self, split: str, settings: Settings, stage: str) -> Evaluation:
-        """Compute the perplexity of a split."""
+    def evaluate(self, split: str, settings: Settings, label: str) -> Evaluation:
+        """Compute the perplexity of a split; progress is reported under `label`."""
         ids = self.corpus.splits[split]
-        on_progress = partial(self.on_stage, stage)
+        on_progress = partial(self.on_stage, label)
         if isinstance(settings, DynamicSettings):
             return dynamic_evaluate(self.model, ids, self.statistics, settings, on_progress)
         return cache_evaluate(self.model, ids, settings, on_progress=on_progress)
@@ -83,7 +83,7 @@ class Line:
 
 
 class EvaluationLog:
-    """evaluations.jsonl: the last line per result and split for a run's current weights."""
+    """The lines of evaluations.jsonl for the current weights of a run, the last one per result and split."""
 
     def __init__(self, run: Run, updates: int | None, device: torch.device) -> None:
         self.path = run.folder / "evaluations.jsonl"
@@ -99,7 +99,7 @@ class EvaluationLog:
     def evaluate(
         self, result: str, method: AdaptiveEvaluation, settings: Settings, tuning: Tuning | None = None
     ) -> None:
-        """Evaluate validation and test, and append a line for each. Skip a split whose line exists."""
+        """Evaluate valid and test, and append a line for each. Skip a split that has a line with the same `tuning`."""
         for split in ("valid", "test"):
             line = self.lines.get((result, split))
             if line is None or line.tuning != tuning:
@@ -159,17 +159,17 @@ def complete_record(
         if getattr(record, name) is None:
             log.evaluate(name, method, published)
         result = f"{name}_tuned"
-        if tune and _search(getattr(record, result), tokens) is None:
-            tuning = _search(log.lines.get((result, "valid")), tokens)
+        if tune and _tuning_on(getattr(record, result), tokens) is None:
+            tuning = _tuning_on(log.lines.get((result, "valid")), tokens)
             if tuning is None:
                 tuning = method.tune(tokens, on_point)
-                tuning = replace(tuning, tried=tuning.tried[:MOST_TRIED])
+                tuning = replace(tuning, tried=tuning.tried[:MAX_LISTED_POINTS])
             log.evaluate(result, method, tuning.best, tuning)
     return log.add_to(record)
 
 
-def _search(result: Adaptation | Line | None, tokens: int) -> Tuning | None:
-    """Return the search behind a result, if it was on that many tokens."""
+def _tuning_on(result: Adaptation | Line | None, tokens: int) -> Tuning | None:
+    """Return the tuning of a result if it used `tokens` tokens, else None."""
     tuning = None if result is None else result.tuning
     return tuning if tuning is not None and tuning.tokens == tokens else None
 
@@ -177,7 +177,7 @@ def _search(result: Adaptation | Line | None, tokens: int) -> Tuning | None:
 def read_earlier(run: Run, path: Path) -> RunRecord:
     """Read the record that is replaced at `path`.
 
-    Raise a UserError if this run could not compute its results again: for another run, and for a later state.
+    Raise a UserError if it belongs to another run, or to a later state of this one.
     """
     record = read_record(path)
     same_run = record.provenance.started == run.info().provenance.started

@@ -74,7 +74,7 @@ def run_data(folder: Path, data_dir: Path | None) -> Corpus | DialogCorpus:
     """Load the corpus that a run was trained on, and check that its text has not changed."""
     run = Run(folder)
     info = run.info()
-    # On another machine than the one that started the run, the stored folder may not exist.
+    # The stored folder may not exist if the run was started on another machine.
     if data_dir is None and info.data_dir is not None and Path(info.data_dir).is_dir():
         data_dir = Path(info.data_dir)
     recipe = run.recipe()
@@ -101,7 +101,7 @@ class RunInfo:
     recipe: dict[str, Any]  # as `Recipe.resolved` returns it
     corpus_fingerprint: str
     corpus_level: str
-    data_dir: str | None  # absolute path
+    data_dir: str | None  # absolute path; None: the default folder
     provenance: Provenance
 
 
@@ -121,7 +121,7 @@ class Run:
 
     @property
     def model_file(self) -> Path | None:
-        """The file of the best weights; None before the first epoch has ended."""
+        """The file of the best weights; None before the first epoch has ended, and for an export."""
         if not self.has_checkpoint():
             return None
         best = checkpoints.read(self.folder).best
@@ -142,7 +142,7 @@ class Run:
     def create(
         self, recipe: AnyRecipe, corpus: Corpus | DialogCorpus, device: torch.device, data_dir: Path | None
     ) -> None:
-        """Make the folder of a new run."""
+        """Create the folder of a new run, with run.json and vocabulary.json."""
         new_folder(self.folder)
         info = RunInfo(
             recipe=recipe.resolved(),

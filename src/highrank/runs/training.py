@@ -38,14 +38,16 @@ def train(
     callbacks: Callbacks | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Outcome:
-    """Train until the recipe's rules end the run or a pause does, and save a checkpoint to resume from.
+    """Train until the recipe ends the run or training pauses. Either way, save a checkpoint to resume from.
 
-    Training pauses at epoch `max_epochs` of the run, `time_budget` seconds from now, or after the window in which
-    `should_stop` returns True. `finetune` first ends the current stage and starts the next finetuning stage.
+    Training pauses after epoch `max_epochs`, counted over the whole run, `time_budget` seconds from now, or after the
+    update during which `should_stop` returns True. `checkpoint_every` is in seconds. `finetune` first ends the current
+    stage and starts the next finetuning stage.
     """
     if resume:
         run.require_run()
     else:
+        # Store the precision chosen for this device, so that a resumed run keeps it.
         recipe = override(recipe, [f"train.precision={Precision.name_of(recipe.train.precision, device)}"])
     training = Training(recipe, corpus, device, graphs=graphs)
     if not resume:
@@ -75,12 +77,12 @@ def train(
                 loop.start_finetuning()
             outcome = loop.run(max_epochs)
             saver.pieces.pop()
-            if state.step > first_step:  # a start that trained nothing is not recorded
+            if state.step > first_step:  # a piece without updates is not recorded
                 saver.pieces.append(replace(piece, outcome=outcome))
             saver.save(training.checkpoint())
             return outcome
         except DivergedError as error:
-            raise UserError(f"{error} The last checkpoint is in {run.folder}.") from None
+            raise UserError(f"{error} The last checkpoint before that is in {run.folder}.") from None
         finally:
             saver.metrics.close()
 
@@ -104,7 +106,7 @@ def _restore(training: Training, run: Run) -> tuple[list[Piece], int]:
     """
     if not run.has_checkpoint():
         if any(run.folder.glob("model-*.safetensors")):
-            raise UserError(f"{run.folder} has lost its checkpoint.json: restore it, or start a new run.")
+            raise UserError(f"{run.folder} has lost its checkpoint.json: restore it from a backup, or start a new run.")
         return [], 0
     file = checkpoints.read(run.folder)
     checkpoint = checkpoints.load(run.folder)
@@ -112,6 +114,6 @@ def _restore(training: Training, run: Run) -> tuple[list[Piece], int]:
         training.restore(checkpoint)
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
         raise UserError(
-            f"the checkpoint in {run.folder} is damaged ({error}): restore it, or start a new run."
+            f"the checkpoint in {run.folder} is damaged ({error}): restore it from a backup, or start a new run."
         ) from None
     return list(file.pieces), file.metrics_bytes

@@ -1,9 +1,9 @@
 """Training steps as CUDA graphs: the whole update of `step.py` in one launch, with one graph per shape of its tensors.
 
 A step launches hundreds of small kernels, and at the paper's batch sizes the host cannot launch them fast enough. A
-graph is captured when a shape first occurs, and again when averaging starts. Tasks keep the number of shapes small:
-they round window lengths and bucket dialogs. Rare shapes, such as the last window of an epoch, run eagerly on the same
-tensors.
+graph is captured when a shape first occurs, and again when averaging starts or restarts. Tasks keep the number of
+shapes small: they round window lengths and bucket dialogs. Rare shapes, such as the last window of an epoch, run
+eagerly on the same weights.
 
 Dropout stays random, because every replay advances torch's generator. A capture restores the generator afterwards, so a
 resumed run draws the same masks as an uninterrupted one.
@@ -27,7 +27,7 @@ Key = tuple[tuple[torch.Size, ...], int]
 
 
 class GraphedStep(Step):
-    """A `Step` that replays a CUDA graph for every shape that `Task.repeats`."""
+    """A `Step` that replays a CUDA graph for every shape for which `Task.repeats` is true."""
 
     def __init__(self, task: Task, optimizer: NTASGD, train: ScheduleSpec, device: torch.device) -> None:
         super().__init__(task, optimizer, train, device)

@@ -92,7 +92,7 @@ class LanguageTask:
         return Backward(loss, targets.numel(), carried)
 
     def score(self, words: Tensor, targets: Tensor, state: list[State]) -> tuple[Tensor, Hidden]:
-        """Run the model's forward pass in the precision of training."""
+        """Run the model's forward pass in the precision of training; return nll and hidden states."""
         head = self.model.head
         with autocast(self.device, self.precision.backbone):
             hidden = self.model.backbone(words, state)

@@ -2,8 +2,8 @@
 
 Stage 0 trains with SGD until the non-monotone rule starts averaging (`nt_asgd.is_worse` with `train.nonmono`), then
 continues with averaging. Stages 1, 2, ... finetune: they start from the best weights so far and average from their
-first step. A stage with averaging ends by the same rule with `train.patience`, after its maximum number of epochs, or
-on request (`start_finetuning`).
+first step. A stage ends after its maximum number of epochs or on request (`start_finetuning`); once it averages, also
+by the same rule with `train.patience`.
 
     # differs from the paper's code: there, stage 0 always runs its 1000 epochs, and finetuning stops by the rule with
     # 5 epochs instead of `train.patience`. The rule never triggers while the averaged validation loss still falls.
@@ -69,7 +69,7 @@ class Training:
         return self.task.minibatches(self.state, self.rng)
 
     def update(self, minibatch: Minibatch) -> None:
-        """Make one update. If the loss or its gradient is not finite, the update is skipped and counted."""
+        """Make one update. If the loss or its gradient is not finite, keep the weights and count a skipped update."""
         lr = self.train.lr
         if self.state.stage > 0 and self.train.finetune_lr is not None:
             lr = self.train.finetune_lr
@@ -173,7 +173,10 @@ class Training:
     # --- checkpoints ------------------------------------------------------------------------------------------------
 
     def checkpoint(self) -> Checkpoint:
-        """Return everything that training continues from. Tensors are shared with the model, not copied."""
+        """Return everything that training continues from. Tensors are shared with the model, not copied.
+
+        Raise a DivergedError as `read_totals` does.
+        """
         self.read_totals()
         optimizer = self.optimizer
         state = replace(
@@ -204,7 +207,7 @@ class Training:
         return Checkpoint(state, tensors, self.best)
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Continue from `checkpoint`. Raise a ValueError if its tensors do not fit the model."""
+        """Continue from `checkpoint`. Raise a KeyError or ValueError if its tensors do not fit the model."""
         state = checkpoint.state
         tensors = checkpoint.tensors
         # The optimiser copies averages from the parameters, so load each average there first, the weights last.
