@@ -19,8 +19,9 @@ import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import safetensors.torch
 import torch
+from safetensors.torch import load as parse_safetensors
+from safetensors.torch import save as format_safetensors
 from torch import Tensor
 
 from highrank.errors import UserError
@@ -56,7 +57,7 @@ def export_run(run: Run, folder: Path, dtype: torch.dtype, max_shard_bytes: int,
             raise UserError(f"{run.folder} has no trained weights yet: train it for at least one epoch.")
         checkpoint = _best_weights_only(checkpoint, averaging)
     tensors = checkpoint.tensors | {f"best/{name}": tensor for name, tensor in (checkpoint.best or {}).items()}
-    data = safetensors.torch.save({name: _round(name, tensor, dtype) for name, tensor in tensors.items()})
+    data = format_safetensors({name: _round(name, tensor, dtype) for name, tensor in tensors.items()})
     export_format = ExportFormat(str(dtype).removeprefix("torch."), averages_only)
     pieces = file.pieces[:-1] + [replace(piece, exported=export_format) for piece in file.pieces[-1:]]
     file = replace(file, pieces=pieces, state=checkpoint.state)
@@ -78,7 +79,7 @@ def import_run(folder: Path, run: Run) -> TrainingState:
     data = b"".join(path.read_bytes() for path in sorted(folder.glob("shard-*.bin")))
     if hashlib.sha256(data).hexdigest() != index.sha256:
         raise UserError(f"the shards in {folder} are damaged or incomplete: copy the export again.")
-    tensors = safetensors.torch.load(data)
+    tensors = parse_safetensors(data)
     tensors = {name: tensor.float() if name.startswith(ROUNDED) else tensor for name, tensor in tensors.items()}
     best = under("best/", tensors)
     tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith("best/")}

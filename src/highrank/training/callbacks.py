@@ -1,4 +1,4 @@
-"""What training reports while it runs: metrics as dataclasses, and callbacks for whoever displays them."""
+"""What training reports while it runs: metrics as dataclasses, and callbacks for displaying them."""
 
 from dataclasses import dataclass
 from typing import Literal
