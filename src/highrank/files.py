@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import itertools
 import json
 import os
 import shutil
@@ -94,6 +95,12 @@ def output_folder(folder: Path) -> Path:
             with contextlib.suppress(OSError):
                 path.rmdir()
     return folder
+
+
+def unused_folder(folder: Path) -> Path:
+    """Return `folder`, with a number appended if it exists: run, run-2, run-3, ..."""
+    numbered = (folder.with_name(f"{folder.name}-{i}") for i in itertools.count(2))
+    return next(path for path in itertools.chain([folder], numbered) if not path.exists())
 
 
 def new_folder(folder: Path) -> None:

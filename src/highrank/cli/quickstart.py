@@ -7,7 +7,6 @@ such a language; a softmax with D >= rank(A) can, and is the control. `highrank 
 Part 2 trains three small AWD-LSTMs on Python's own reference text, one per head, with equal parameter budgets.
 """
 
-import itertools
 import math
 import time
 from dataclasses import asdict, dataclass, replace
@@ -64,13 +63,13 @@ def quickstart(
 
     from highrank.data.corpus import load_corpus
     from highrank.data.synthetic import gaussian_language
-    from highrank.files import new_folder, output_folder, write_json
+    from highrank.files import new_folder, output_folder, unused_folder, write_json
     from highrank.plotting import save_figure
     from highrank.report.figures.quickstart import quickstart_figure
     from highrank.runs.provenance import provenance
 
     started = time.perf_counter()
-    folder = output_folder(output or _unused(Path("quickstart")))
+    folder = output_folder(output or unused_folder(Path("quickstart")))
     for name in RECIPE_NAMES:
         new_folder(folder / "runs" / name)
 
@@ -126,12 +125,6 @@ def quickstart(
         "  highrank recipes     (the paper's models, side by side)\n"
         "  highrank data list   (where their corpora come from)"
     )
-
-
-def _unused(folder: Path) -> Path:
-    """Return `folder`, with a number appended if it exists."""
-    numbered = (folder.with_name(f"{folder.name}-{i}") for i in itertools.count(2))
-    return next(path for path in itertools.chain([folder], numbered) if not path.exists())
 
 
 def _say_wrapped(text: str) -> None:

@@ -121,6 +121,7 @@ def resume_command(recipe: str, folder: Path) -> str:
 
 def _default_run(recipe: str, resume: bool) -> "Run":
     """Return the most recent run of a recipe in runs/, to resume it, or else the next free folder there."""
+    from highrank.files import unused_folder
     from highrank.runs.folder import Run
 
     root = Path("runs")
@@ -129,10 +130,7 @@ def _default_run(recipe: str, resume: bool) -> "Run":
         if not taken:
             raise UserError(f"there is no run of {recipe} in {root} to resume: name its folder with --out.")
         return Run(max(taken, key=lambda path: path.stat().st_mtime))
-    number = 1
-    while (folder := root / (recipe if number == 1 else f"{recipe}-{number}")).exists():
-        number += 1
-    return Run(folder)
+    return Run(unused_folder(root / recipe))
 
 
 def _is_run_name(folder: str, recipe: str) -> bool:
