@@ -23,7 +23,6 @@ class Provenance:
     torch: str
     machine: str
     started: str  # ISO 8601
-    commit_note: str | None = None  # how the commit was found, if the run itself did not record it
 
 
 def provenance(device: torch.device) -> dict[str, Any]:
