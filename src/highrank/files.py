@@ -5,16 +5,21 @@ import errno
 import itertools
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Tensor
 
 from highrank.errors import UserError
+
+if TYPE_CHECKING:  # torch takes seconds to import, and `highrank runs` reads JSON only
+    from torch import Tensor
+
+# Those of `replacing`, and the ones that safetensors makes while it writes.
+TEMPORARY_FILE = re.compile(r"\..+\.\d+\.tmp|\.tmp\w{6}")
 
 # --- writing --------------------------------------------------------------------------------------------------------
 
@@ -35,8 +40,10 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+def write_tensors(path: Path, tensors: "dict[str, Tensor]") -> None:
     """Write a safetensors file."""
+    from safetensors.torch import save_file
+
     with replacing(path) as temporary:
         temporary.touch()
         mode = temporary.stat().st_mode  # safetensors would create a file that only its owner can read
@@ -73,6 +80,13 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def remove_temporary_files(folder: Path) -> None:
+    """Remove the temporary files that killed processes have left in a folder. Nobody else may write there."""
+    for path in folder.iterdir():
+        if TEMPORARY_FILE.fullmatch(path.name):
+            path.unlink(missing_ok=True)
 
 
 # --- folders --------------------------------------------------------------------------------------------------------
@@ -141,7 +155,7 @@ def read_json(path: Path, what: str) -> Any:
         raise UserError(f"the {what} at {path} is damaged or unreadable ({error}): restore or recreate it.") from error
 
 
-def read_tensors(path: Path, what: str, device: str = "cpu") -> dict[str, Tensor]:
+def read_tensors(path: Path, what: str, device: str = "cpu") -> "dict[str, Tensor]":
     """Read all tensors of a safetensors file, without unpickling; `what` names its content in error messages."""
     try:
         with safe_open(path, framework="pt", device=device) as file:

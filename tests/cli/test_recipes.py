@@ -33,5 +33,5 @@ def test_tables_fit_the_screen_without_cutting_a_value(width, tmp_path, monkeypa
     assert max(map(len, tables)) <= width
     names = [cell.strip() for line in lines if line.startswith("┃") for cell in line.strip("┃").split("┃")]
     assert [name for name in names if name] == list(ALL_RECIPES)
-    for value in ("1150,1150,400", "two-tailed", "68.73 / 65.40", "train.finetune_max_epochs"):
+    for value in ("1150,1150,400", "data.level", "two-tailed", "68.73 / 65.40", "train.finetune_max_epochs"):
         assert any(value in line for line in tables)

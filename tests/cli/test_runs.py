@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 
 from helpers import fails, highrank
 from highrank.cli.console import out
@@ -15,8 +17,17 @@ def test_runs_lists_recipe_epoch_and_perplexities(place, trained):
     (row,) = rows(".", place)
     summary = json.loads((trained / "summary.json").read_text())
     assert (row["run"], row["recipe"], row["epoch"], row["state"]) == ("run", "ptb-mos", 1, "can resume")
+    assert row["corpus"] == str(place / "toy")
     assert (row["valid_ppl"], row["test_ppl"]) == (summary["valid_ppl"], summary["test_ppl"])
     assert f"{summary['test_ppl']:.2f}" in highrank("runs", ".", cwd=place).stdout
+
+
+def test_listing_runs_does_not_import_torch(place, trained):
+    code = "import sys; from highrank.__main__ import main; main(); print('torch' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "runs", "."], cwd=place, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "False"
 
 
 def test_exports_are_not_listed(place, trained):

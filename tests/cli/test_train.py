@@ -3,6 +3,9 @@
 import dataclasses
 import json
 import math
+import os
+import pty
+import re
 import resource
 import shutil
 import signal
@@ -105,15 +108,20 @@ def test_resume_accepts_the_same_settings(place):
     ("arguments", "keys"),
     [
         (["ptb-mos", *settings("data.corpus=toy train.lr=3")], {"train.lr"}),
-        (["ptb-moc", *settings("data.corpus=toy")], {"name", "model.head"}),
+        (["ptb-mos", "--set", "train.lr=3", "--set", "model.tied=false"], {"train.lr", "model.tied"}),
     ],
 )
-def test_resume_with_another_recipe_names_the_changes(place, trained, arguments, keys):
+def test_resume_with_other_settings_names_only_the_changes(place, trained, arguments, keys):
     before = contents(trained)
     message = fails("train", *arguments, "--out", "run", "--resume", cwd=place)
-    assert all(f"{key} = " in message for key in keys)
-    assert "train.batch_size" not in message
+    assert set(re.findall(r"(\S+) = ", message)) == keys
     assert contents(trained) == before
+
+
+def test_resume_with_another_recipe_names_both(place, trained):
+    message = fails("train", "ptb-moc", "--out", "run", "--resume", cwd=place)
+    assert "ptb-mos" in message
+    assert "ptb-moc" in message
 
 
 def test_resume_finds_a_corpus_that_has_moved(place, trained, monkeypatch):
@@ -148,10 +156,12 @@ def test_missing_metrics_do_not_prevent_a_resume(place, trained):
 
 def test_resume_removes_temporary_files_only(place, trained):
     (trained / "checkpoint-best.safetensors").write_bytes(b"mine")
-    (trained / ".checkpoint-3-1.safetensors.77.tmp").write_bytes(b"left by a kill")
-    highrank(*RESUME, "--max-epochs", 2, cwd=place)
+    left_by_kills = [".checkpoint-3-1.safetensors.77.tmp", ".vocabulary.json.77.tmp", ".tmpsubSTo"]
+    for name in left_by_kills:
+        (trained / name).write_bytes(b"half a file")
+    highrank(*RESUME, "--max-epochs", 1, cwd=place)
     assert (trained / "checkpoint-best.safetensors").read_bytes() == b"mine"
-    assert not (trained / ".checkpoint-3-1.safetensors.77.tmp").exists()
+    assert not any((trained / name).exists() for name in left_by_kills)
 
 
 # --- kills and signals ----------------------------------------------------------------------------------------------
@@ -206,17 +216,36 @@ def test_a_killed_process_resumes_bit_for_bit(place):
     assert_same_folders(place / "whole", place / "cut")
 
 
-def test_ctrl_c_saves_and_prints_the_resume_command(place):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_prints_the_resume_command(place, number):
     arguments = ("train", "ptb-mos", *settings("data.corpus=toy train.max_epochs=100000"), "--out", "run")
     process = start(*arguments, "--checkpoint-every", 0.5, cwd=place)
     wait_for_checkpoint(place / "run", process)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     output, _ = process.communicate(timeout=PROCESS_TIMEOUT)
     assert process.returncode == 130
     command = next(line.strip() for line in output.splitlines() if line.startswith("  highrank train"))
     step = state(place / "run").step
     highrank(*command.split()[1:], "--time-budget", "0.2s", cwd=place)
     assert state(place / "run").step > step
+
+
+def test_a_terminal_that_closes_does_not_prevent_saving(place):
+    """Run in a new session whose terminal vanishes: the kernel sends SIGHUP, and every later print fails."""
+    arguments = ("train", "ptb-mos", *settings("data.corpus=toy train.max_epochs=100000"), "--out", "run")
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(place)
+        os.execv(sys.executable, [sys.executable, "-m", "highrank", *map(str, arguments)])
+    while not checkpoints.has_checkpoint(place / "run"):
+        os.read(terminal, 10_000)
+    first = state(place / "run").step
+    while b"epoch" not in os.read(terminal, 10_000):
+        pass
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
+    assert state(place / "run").step > first
+    assert checkpoints.read(place / "run").pieces[-1].outcome == "interrupted"
 
 
 # --- errors ---------------------------------------------------------------------------------------------------------
@@ -238,6 +267,7 @@ def test_ctrl_c_saves_and_prints_the_resume_command(place):
         ("pydoc-mos --time-budget soon", "soon"),
         ("pydoc-mos --time-budget inf", "inf"),
         ("pydoc-mos --set data.level=char", "pydoc"),
+        ("pydoc-mos --data-dir toy", "pydoc"),
         ("pydoc-mos --set train.batch_size=99999999", "batch"),
         ("pydoc-mos --set train.seed=99999999999999999999", "train.seed"),
         ("pydoc-mos --set train.finetune_lr=0", "train.finetune_lr"),

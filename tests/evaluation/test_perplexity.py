@@ -11,14 +11,8 @@ from highrank.analysis.prediction import predict
 from highrank.analysis.reading import hidden_at, read
 from highrank.evaluation.cache import cache_evaluate
 from highrank.evaluation.generate import generate
-from highrank.evaluation.perplexity import (
-    bits_per_character,
-    evaluate,
-    format_score,
-    in_eval_mode,
-    perplexity,
-    prediction_columns,
-)
+from highrank.evaluation.perplexity import evaluate, in_eval_mode, prediction_columns
+from highrank.evaluation.score import bits_per_character, format_score, perplexity
 from highrank.evaluation.tune import tune_cache
 from highrank.models import build_model
 from highrank.recipes import ModelSpec

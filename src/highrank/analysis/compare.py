@@ -26,7 +26,7 @@ from highrank.analysis.reading import Reading, hidden_at, read
 from highrank.data.catalog import Level
 from highrank.data.corpus import Corpus
 from highrank.errors import UserError
-from highrank.evaluation.perplexity import perplexity
+from highrank.evaluation.score import perplexity
 from highrank.heads import MoCHead, MoSHead
 from highrank.models.language_model import LanguageModel
 from highrank.progress import OnProgress, OnStage, no_stages

@@ -59,8 +59,8 @@ def evaluate(
     --tune changes one setting of --dynamic at a time by factors of 2, then of its square root. For --cache it scores a
     grid, then the neighbours of the best point. On a CPU, --dynamic is tuned on 5,000 tokens unless you ask for more.
     """
-    from highrank.evaluation.perplexity import bits_per_character, format_score
     from highrank.evaluation.perplexity import evaluate as evaluate_plain
+    from highrank.evaluation.score import bits_per_character, format_score
     from highrank.recipes import DialogRecipe
     from highrank.runs.evaluations import PUBLISHED, AdaptiveEvaluation
     from highrank.runs.folder import Run, run_corpus
@@ -126,7 +126,7 @@ def evaluate(
 def _evaluate_dialogs(run: Path, split: str, data_dir: Path | None, device: "torch.device", as_json: bool) -> None:
     """Print the perplexity and the BLEU of a dialog model. Those of test are kept for 'highrank record'."""
     from highrank.data.dialog import DialogCorpus
-    from highrank.evaluation.perplexity import format_perplexity
+    from highrank.evaluation.score import format_perplexity
     from highrank.runs.dialog import dialog_perplexity, dialog_scores, load_dialog
     from highrank.runs.folder import Run, run_data
     from highrank.runs.record import dialog_summary
@@ -160,7 +160,7 @@ def _evaluate_dialogs(run: Path, split: str, data_dir: Path | None, device: "tor
 
 def print_point(settings: "Settings", ppl: float) -> None:
     """Print one point of a search on standard error."""
-    from highrank.evaluation.perplexity import format_perplexity
+    from highrank.evaluation.score import format_perplexity
 
     note(f"{format_settings(settings)}: valid {format_perplexity(ppl, 3)}")
 

@@ -45,8 +45,6 @@ def _side_by_side(group: "list[AnyRecipe]") -> Table:
     for name in ("", *(recipe.name for recipe in group)):
         table.add_column(name, no_wrap=True)
     for part in group[0].specs():
-        if part == "data":
-            continue
         for field in dataclasses.fields(group[0].specs()[part]):
             values = [format_setting(getattr(recipe.specs()[part], field.name)) for recipe in group]
             table.add_row(f"{part}.{field.name}", *values)

@@ -79,7 +79,7 @@ def record(
 
 def _format_results(record: "RunRecord") -> str:
     """Format the scores of every stage and method in one line."""
-    from highrank.evaluation.perplexity import format_score
+    from highrank.evaluation.score import format_score
     from highrank.runs.evaluations import RESULTS
 
     level = record.settings["data"].get("level", "word")  # dialogs have no level

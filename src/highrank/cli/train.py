@@ -1,8 +1,10 @@
 """`highrank train`: train a recipe, or resume a run."""
 
 import contextlib
+import os
 import shlex
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -61,7 +63,7 @@ def train(
       highrank train swda-mos --set data.corpus=my-dialogs
     """
     from highrank.cli.training_progress import show_training
-    from highrank.evaluation.perplexity import format_score
+    from highrank.evaluation.score import format_score
     from highrank.files import output_folder
     from highrank.recipes import get_recipe, override
     from highrank.runs.folder import Run, load_data, run_data
@@ -77,7 +79,7 @@ def train(
     if resume:
         stored = run.recipe()
         if settings or stored.name != chosen.name:
-            _check_same_recipe(stored, chosen, run.folder, data_dir)
+            _check_same_recipe(stored, chosen, settings or [], run.folder, data_dir)
         chosen = stored
         corpus = run_data(run.folder, data_dir)
     else:
@@ -139,22 +141,28 @@ def _is_run_name(folder: str, recipe: str) -> bool:
     return rest == "" or (rest.startswith("-") and rest[1:].isdigit())
 
 
-def _check_same_recipe(stored: "AnyRecipe", chosen: "AnyRecipe", folder: Path, data_dir: Path | None) -> None:
-    """Raise a UserError that names the settings in which `chosen` differs from the recipe that the run started with."""
+def _check_same_recipe(
+    stored: "AnyRecipe", chosen: "AnyRecipe", settings: list[str], folder: Path, data_dir: Path | None
+) -> None:
+    """Raise a UserError that names the recipe, or those of `settings`, that differ from what the run started with.
+
+    Settings that are not given again stay as they were.
+    """
     from highrank.data.corpus import own_folder
     from highrank.recipes import DialogRecipe, flat
 
-    old = {"name": stored.name, **flat(stored.resolved())}
-    new = {"name": chosen.name, **flat(chosen.resolved())}
-    if new["train.precision"] == "auto":
-        new["train.precision"] = old["train.precision"]  # chosen when the run started
+    if chosen.name != stored.name:
+        raise UserError(f"{folder} is a run of {stored.name}, not of {chosen.name}: name {stored.name} to resume it.")
+    old = flat(stored.resolved())
+    new = flat(chosen.resolved())
     suffix = ".jsonl" if isinstance(chosen, DialogRecipe) else ".txt"
     if own := own_folder(new["data.corpus"], data_dir, suffix):
         new["data.corpus"] = str(own)
+    if new["train.precision"] == "auto":
+        new["train.precision"] = old["train.precision"]  # chosen when the run started
+    given = dict.fromkeys(setting.partition("=")[0] for setting in settings)
     changes = [
-        f"{key} = {format_setting(old[key])}, not {format_setting(new.get(key))}"
-        for key in old
-        if new.get(key) != old[key]
+        f"{key} = {format_setting(old[key])}, not {format_setting(new[key])}" for key in given if new[key] != old[key]
     ]
     if changes:
         raise UserError(
@@ -164,16 +172,27 @@ def _check_same_recipe(stored: "AnyRecipe", chosen: "AnyRecipe", folder: Path, d
 
 @contextlib.contextmanager
 def _stop_on_signal() -> Iterator[list[int]]:
-    """Collect Ctrl-C and SIGTERM in a list, so that training saves and stops. A second signal interrupts at once."""
+    """Collect signals in a list, so that training saves and stops. A second Ctrl-C interrupts at once.
+
+    Ctrl-C sends SIGINT, schedulers send SIGTERM, and a terminal that closes sends SIGHUP.
+    """
     signals: list[int] = []
 
     def handle(number: int, frame: object) -> None:
-        if signals:
+        if signals and number == signal.SIGINT:
             raise KeyboardInterrupt
         signals.append(number)
-        out.print("stopping after this window ...")
+        try:
+            out.print("stopping after this window ...")
+        except OSError:  # the terminal is gone: later output must not fail either, or nothing would be saved
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            for stream in (sys.stdout, sys.stderr):
+                os.dup2(nowhere, stream.fileno())
 
-    handlers = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    names = ("SIGINT", "SIGTERM", "SIGHUP")
+    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]  # Windows has no SIGHUP
+    numbers = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]  # as nohup asks for
+    handlers = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield signals
     finally:

@@ -17,7 +17,7 @@ from rich.progress import (
 )
 
 from highrank.data.catalog import Level
-from highrank.evaluation.perplexity import format_perplexity, format_score, perplexity
+from highrank.evaluation.score import format_perplexity, format_score, perplexity
 from highrank.training.callbacks import Callbacks, EpochMetrics
 
 LINE_EVERY_SECONDS = 30.0  # within an epoch, where there is no live bar

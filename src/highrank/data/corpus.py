@@ -56,6 +56,8 @@ def load_corpus(name: str, data_dir: Path | None = None, level: Level = "word") 
             raise UserError(f"{name} is a file: name the folder that holds train.txt, valid.txt and test.txt.")
         raise UserError(f'there is no corpus, nor a folder with train.txt, called "{name}"{nearest(name, CORPORA)}')
     info = CORPORA[name]
+    if info.embedded and data_dir is not None:
+        raise UserError(f"{name} comes with Python and is not read from {data_dir}: set data.corpus to your folder.")
     if info.suffix == ".jsonl":
         raise UserError(f"{name} holds dialogs: choose a corpus of text, or a recipe for dialogs.")
     if name in ("pydoc", "text8"):

@@ -5,7 +5,6 @@ equal length that each start from a zero state. That is faster, and slightly pes
 starts.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
@@ -14,7 +13,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 import torch
 from torch import Tensor, nn
 
-from highrank.data.catalog import Level
+from highrank.evaluation.score import perplexity
 from highrank.models.awd_lstm import Hidden
 from highrank.models.language_model import LanguageModel
 from highrank.ops.lstm import State
@@ -23,28 +22,6 @@ from highrank.progress import OnProgress, no_progress
 Model = TypeVar("Model", bound=nn.Module)
 P = ParamSpec("P")
 Result = TypeVar("Result")
-
-
-def perplexity(nll: float) -> float:
-    """Return the perplexity of a mean loss in nats; infinity if the loss is NaN or its exponential overflows."""
-    return math.exp(nll) if nll < 700 else math.inf
-
-
-def format_perplexity(ppl: float, digits: int = 2) -> str:
-    """Format a perplexity for display: 58.08, or 5.18e+21 for a model that diverged."""
-    return f"{ppl:.{digits}f}" if ppl < 1e6 else f"{ppl:.3g}"
-
-
-def bits_per_character(ppl: float) -> float:
-    """Return the mean loss in bits, which is nll / ln 2, from the perplexity exp(nll) of a model of characters."""
-    return math.log2(ppl)
-
-
-def format_score(ppl: float, level: Level, *, unit: bool = True) -> str:
-    """Format the perplexity of a model of words, 58.08, or the bits per character of one of characters, 1.494 bpc."""
-    if level == "word":
-        return format_perplexity(ppl)
-    return f"{bits_per_character(ppl):.3f}{' bpc' * unit}"
 
 
 @dataclass(frozen=True)

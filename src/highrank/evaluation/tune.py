@@ -24,7 +24,8 @@ from torch import Tensor
 
 from highrank.evaluation.cache import Block, cache_probabilities, mixed_nll, read_blocks
 from highrank.evaluation.dynamic import dynamic_evaluate
-from highrank.evaluation.perplexity import in_eval_mode, perplexity
+from highrank.evaluation.perplexity import in_eval_mode
+from highrank.evaluation.score import perplexity
 from highrank.models.language_model import LanguageModel
 from highrank.progress import OnProgress, no_progress
 from highrank.recipes.recipe import CacheSettings, DynamicSettings

@@ -1,6 +1,6 @@
 """The table of bits per character on text8, the paper's table 12."""
 
-from highrank.evaluation.perplexity import bits_per_character
+from highrank.evaluation.score import bits_per_character
 from highrank.recipes import Recipe
 from highrank.recipes.text8 import RECIPES
 from highrank.report import paper

@@ -19,10 +19,7 @@ from highrank.runs.provenance import Provenance
 from highrank.schema import SchemaError, from_json, to_json
 from highrank.training.state import Checkpoint, TrainingState
 
-# Tensors of any checkpoint, and temporary files of killed writes.
-REMOVABLE_FILES = re.compile(
-    r"(checkpoint(-\d+)+|model-\d+)\.safetensors|\.(checkpoint|model|summary)[-.\w]*\.\d+\.tmp"
-)
+TENSOR_FILE = re.compile(r"(checkpoint(-\d+)+|model-\d+)\.safetensors")  # of any checkpoint
 
 
 @dataclass(frozen=True)
@@ -69,7 +66,7 @@ def save(folder: Path, checkpoint: Checkpoint, pieces: list[Piece], metrics_byte
     file = CheckpointFile(name, best, metrics_bytes, pieces, state)
     write_json(folder / "checkpoint.json", to_json(file))
     for path in folder.iterdir():
-        if path.name not in (name, best) and REMOVABLE_FILES.fullmatch(path.name):
+        if path.name not in (name, best) and TENSOR_FILE.fullmatch(path.name):
             path.unlink(missing_ok=True)
 
 

@@ -9,6 +9,7 @@ import torch
 from highrank.data.corpus import Corpus
 from highrank.data.dialog import DialogCorpus
 from highrank.errors import UserError
+from highrank.files import remove_temporary_files
 from highrank.recipes import AnyRecipe, override
 from highrank.runs import checkpoint as checkpoints
 from highrank.runs.checkpoint import Piece
@@ -53,6 +54,7 @@ def train(
     if not resume:
         run.create(recipe, corpus, device, data_dir)
     with run.locked():
+        remove_temporary_files(run.folder)
         pieces, metrics_bytes = _restore(training, run)
         state = training.state
         saver = _Saver(run, pieces, MetricsWriter(run.folder, metrics_bytes, state.step))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from highrank.evaluation.perplexity import perplexity
+from highrank.evaluation.score import perplexity
 from highrank.training.callbacks import Callbacks, EpochMetrics, UpdateMetrics
 from highrank.training.stages import Training
 from highrank.training.state import Checkpoint

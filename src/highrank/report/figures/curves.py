@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from highrank.evaluation.perplexity import bits_per_character
+from highrank.evaluation.score import bits_per_character
 from highrank.plotting import HEADS, ORANGE, PURPLE, SKY, pyplot
 from highrank.recipes import RECIPES
 from highrank.report.perplexity import in_paper, runs_of

@@ -1,0 +1,61 @@
+"""The list of runs in a folder, read from their JSON files without importing torch, which takes seconds."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from highrank.data.catalog import Level
+from highrank.errors import UserError
+from highrank.evaluation.score import perplexity
+from highrank.files import read_json
+
+
+@dataclass
+class RunRow:
+    """A run as the list shows it; of a damaged run, the part that could be read."""
+
+    run: str
+    recipe: str = "?"
+    corpus: str = "?"  # a name in the catalog, or the path of a folder
+    level: Level = "word"
+    epoch: int | None = None
+    best_valid_ppl: float | None = None
+    valid_ppl: float | None = None
+    test_ppl: float | None = None
+    state: str = ""
+
+
+def list_runs(folder: Path) -> list[RunRow]:
+    """Return the runs in a folder and its subfolders, without exports."""
+    folders = [path.parent for path in sorted(folder.glob("**/run.json"))]
+    return [_read_row(path) for path in folders if not (path / "index.json").exists()]
+
+
+def _read_row(folder: Path) -> RunRow:
+    row = RunRow(str(folder))
+    try:
+        info = read_json(folder / "run.json", "run description")
+        row.recipe = info["recipe"]["name"]
+        row.corpus = info["recipe"]["data"]["corpus"]
+        row.level = info["corpus_level"]
+        if (folder / "checkpoint.json").exists():
+            _add_checkpoint(row, read_json(folder / "checkpoint.json", "checkpoint"))
+        if (folder / "summary.json").exists():
+            _add_summary(row, read_json(folder / "summary.json", "summary"))
+    except (KeyError, TypeError, ValueError, UserError) as error:
+        row.state = f"damaged: {error}"
+    return row
+
+
+def _add_checkpoint(row: RunRow, checkpoint: dict[str, Any]) -> None:
+    state = checkpoint["state"]
+    row.epoch = int(state["epoch"])
+    row.state = "finished" if state["finished"] else "can resume"
+    if state["best_valid"] is not None:
+        row.best_valid_ppl = perplexity(state["best_valid"])
+
+
+def _add_summary(row: RunRow, summary: dict[str, Any]) -> None:
+    if summary["epochs"] == row.epoch:  # a killed run keeps the summary of its previous pause
+        row.valid_ppl = float(summary["valid_ppl"])
+        row.test_ppl = float(summary["test_ppl"])
