@@ -29,6 +29,16 @@ def test_the_loss_is_the_mean_over_real_words(toy_dialogs):
     assert result.loss.item() == pytest.approx(nll[batch.target_mask].mean().item(), rel=1e-6)
 
 
+def test_every_word_of_an_epoch_has_the_same_weight_in_the_gradient(toy_dialogs):
+    training = Training(changed(TOY_DIALOG, NO_DROPOUT), toy_dialogs, CPU)
+    batches = [minibatch.tensors for minibatch in training.minibatches()]
+    nll = torch.cat([training.model(Batch(*batch))[batch.target_mask] for batch in batches])
+    expected = torch.autograd.grad(nll.mean(), list(training.model.parameters()))
+    sums = [sum(parts) for parts in zip(*(gradients(training, batch)[1] for batch in batches), strict=True)]
+    for whole, total in zip(expected, sums, strict=True):
+        torch.testing.assert_close(total / len(batches), whole, rtol=1e-4, atol=1e-7)
+
+
 def test_padding_changes_neither_the_loss_nor_a_gradient(toy_dialogs):
     training = Training(changed(TOY_DIALOG, NO_DROPOUT), toy_dialogs, CPU)
     dialogs = toy_dialogs.splits["train"]

@@ -190,6 +190,7 @@ class DialogBatches:
         self.batch_size = batch_size
         self.device = torch.device(device)
         self.n_examples = len(responses)
+        self.n_tokens = int((ends - middles).sum())  # of all responses, with one <eos> each
         self.context_lengths = _round_up((middles - starts).numpy(), context_multiple)
         self.response_lengths = _round_up((ends - middles).numpy(), response_multiple)
         self._words = dialogs.words.to(device)

@@ -5,7 +5,7 @@ those of Zhao et al. (2017), whose preprocessing of the corpus the paper uses: e
 encoder 300, decoder 400 (config_utils.py of github.com/snakeztc/NeuralDialog-CVAE). Ours are the attention size, which
 equals the decoder's, the number of components and the dropouts; Zhao et al. use no dropout. They train with Adam at a
 learning rate of 0.001, batches of 30 and gradients clipped at 5, for at most 60 epochs. Ours are larger batches, with
-a learning rate to match, which keep a GPU busy, and the averaging of weights once validation stops improving.
+a learning rate to match, which keep a GPU busy, and averages of the weights.
 """
 
 from dataclasses import replace
@@ -39,7 +39,7 @@ SWDA_MOS = DialogRecipe(
         optimizer="adam",
         clip=5.0,
         weight_decay=0.0,
-        nonmono=1,
+        averaging="two-tailed",  # a batch holds responses of one length, so the weights swing from batch to batch
         patience=4,
         max_epochs=60,
         finetunes=0,

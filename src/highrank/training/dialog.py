@@ -1,6 +1,8 @@
 """Dialog modelling as a task: batches of contexts and responses, in a new random order every epoch.
 
-The loss is the mean over the real words of the responses. No state is carried from batch to batch.
+The loss of a batch is the sum over the real words of its responses, divided by the mean number of such words per batch:
+every word counts the same, in a batch of long responses as in one of short ones. No state is carried from batch to
+batch.
 """
 
 from collections.abc import Iterator
@@ -33,6 +35,7 @@ class DialogTask:
             for split, dialogs in corpus.splits.items()
         }
         self.epoch_length = len(self.batches["train"].plan())
+        self.mean_tokens = self.batches["train"].n_tokens / self.epoch_length
         self.model: Seq2Seq = build_seq2seq(recipe.model, corpus.vocab_size).to(device)
         self.carried: list[Tensor] = []
 
@@ -51,9 +54,9 @@ class DialogTask:
     def backward(self, *tensors: Tensor) -> Backward:
         batch = Batch(*tensors)
         tokens = batch.target_mask.sum()
-        mean = self.score(batch).sum() / tokens
-        (mean * self.precision.loss_scale).backward()
-        return Backward(mean.detach().double(), tokens, [])
+        total = self.score(batch).sum()
+        (total / self.mean_tokens * self.precision.loss_scale).backward()
+        return Backward(total.detach().double() / tokens, tokens, [])
 
     def score(self, batch: Batch) -> Tensor:
         """Run the model's forward pass in the precision of training; the loss of padding is 0."""
