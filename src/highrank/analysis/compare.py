@@ -107,7 +107,7 @@ def compare(
     context or reference contains that phrase. `readings` are the first passes over the split, if they exist already.
     """
     check_request(corpus, split, contains)
-    ids = corpus.splits[split]
+    ids = corpus.ids(split)
     if readings is None:
         reading_a = read(a, ids, on_progress=partial(on_stage, f"{names[0]} reads {split}"))
         reading_b = read(b, ids, on_progress=partial(on_stage, f"{names[1]} reads {split}"))
@@ -127,7 +127,7 @@ def compare(
     wanted = {*ahead, *behind, *(s for s in (cases or {}).values() if s is not None)}
     steps = _predict_steps(around, (a, b), readings, wanted, top, partial(on_stage, "predictions at the steps shown"))
 
-    train = corpus.splits["train"].numpy()
+    train = corpus.ids("train").numpy()
     previous = around.ids[:-1][chosen]
     targets = around.ids[1:][chosen]
     losses = nll_a[chosen], nll_b[chosen], around.lines[chosen]

@@ -105,7 +105,7 @@ def evaluate(
             row[name] = dataclasses.asdict(settings)
             details = f"{name}, {format_settings(settings)}; "
         else:
-            ids = corpus.splits[split]
+            ids = corpus.ids(split)
             result = evaluate_plain(model, ids, batch_size, on_progress=partial(on_stage, f"evaluating {split}"))
     row |= {"tokens": result.tokens, "nll": result.nll, "perplexity": result.perplexity}
     if corpus.level == "char":

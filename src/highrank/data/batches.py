@@ -7,13 +7,21 @@ follow them.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from highrank.errors import UserError
+
+
+class Rows(Protocol):
+    """Rows of parallel columns: a (R, B) tensor, or `sentences.SentenceColumns`."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: slice, /) -> Tensor: ...
 
 
 class Window(NamedTuple):
@@ -26,11 +34,15 @@ def columns(ids: Tensor, batch_size: int) -> Tensor:
     """Cut a stream (T,) into B parallel columns (R, B); the last T % B tokens are dropped."""
     length = len(ids) // batch_size
     if length < 2:
-        raise UserError(
-            f"{len(ids):,} tokens are too few for a batch of {batch_size} columns: "
-            "lower train.batch_size or use more text."
-        )
+        raise too_few(len(ids), batch_size)
     return ids[: length * batch_size].view(batch_size, length).t().contiguous()
+
+
+def too_few(tokens: int, batch_size: int) -> UserError:
+    """Return the error for a text that is too short for this batch size."""
+    return UserError(
+        f"{tokens:,} tokens are too few for a batch of {batch_size} columns: lower train.batch_size or use more text."
+    )
 
 
 def rotate(stream: Tensor, offsets: list[int]) -> Tensor:
@@ -55,7 +67,7 @@ def window_length(rng: np.random.Generator, bptt: int, max_over_bptt: int, multi
 
 
 def random_windows(
-    stream: Tensor, rng: np.random.Generator, bptt: int, max_over_bptt: int, multiple: int = 1, start: int = 0
+    stream: Rows, rng: np.random.Generator, bptt: int, max_over_bptt: int, multiple: int = 1, start: int = 0
 ) -> Iterator[Window]:
     """Yield the windows of one epoch from row `start` on; `rng` draws a length just before each window,
     so that a run resumed between two windows draws the same lengths.

@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 
 from highrank.data.catalog import CORPORA, SPLITS, CorpusInfo, Level
+from highrank.data.indexed import IndexedText
+from highrank.data.prepared import is_prepared, read_prepared
 from highrank.data.pydoc import pydoc_lines
 from highrank.data.text8 import ALPHABET, split_text8, text8_extent, text8_file
 from highrank.errors import UserError, nearest
@@ -31,13 +33,18 @@ class Corpus:
     name: str  # in the catalog, or the absolute path of the folder
     level: Level
     words: list[str]  # the vocabulary, by id
-    splits: dict[str, Tensor]  # (tokens,) int64 ids by split
+    splits: dict[str, Tensor]  # (tokens,) ids by split: int64, or int32 on disk
     fingerprint: str  # of the text and how it was read; stored with a run
     extent: str | None = None  # how much of the published text this is, for a corpus that may be cut
+    sentences: IndexedText | None = None  # those of training, for a prepared corpus
 
     @property
     def vocab_size(self) -> int:
         return len(self.words)
+
+    def ids(self, split: str, first: int | None = None) -> Tensor:
+        """Return the int64 ids of a split, or only of its first tokens."""
+        return self.splits[split][:first].long()
 
 
 class CorpusNotFoundError(UserError):
@@ -45,7 +52,7 @@ class CorpusNotFoundError(UserError):
 
 
 def load_corpus(name: str, data_dir: Path | None = None, level: Level = "word") -> Corpus:
-    """Load a corpus of the catalog, checking its counts, or any folder with the three files.
+    """Load a corpus of the catalog, checking its counts, any folder with the three files, or a prepared corpus.
 
     Ids are cached under a fingerprint of the text.
     """
@@ -71,7 +78,9 @@ def load_corpus(name: str, data_dir: Path | None = None, level: Level = "word") 
 
 
 def read_corpus(folder: Path, level: Level = "word", name: str = "", *, cache: bool = True) -> Corpus:
-    """Read train.txt, valid.txt and test.txt of a folder."""
+    """Read train.txt, valid.txt and test.txt of a folder, or open a prepared corpus."""
+    if is_prepared(folder):
+        return _prepared_corpus(folder, level, name)
     texts = {split: _read_bytes(folder / f"{split}.txt") for split in SPLITS}
     digest = hashlib.sha256(level.encode())
     for text in texts.values():
@@ -86,6 +95,15 @@ def read_corpus(folder: Path, level: Level = "word", name: str = "", *, cache: b
     if cache:
         _write_cached(fingerprint, words, splits)
     return Corpus(name, level, words, splits, fingerprint)
+
+
+def _prepared_corpus(folder: Path, level: Level, name: str) -> Corpus:
+    if level != "word":
+        raise UserError(f"{folder} was prepared as words: data.level must be word.")
+    prepared = read_prepared(folder)
+    fingerprint = prepared.manifest.fingerprint
+    sentences = prepared.texts["train"]
+    return Corpus(name or str(folder), level, prepared.words, prepared.splits, fingerprint, sentences=sentences)
 
 
 def _pydoc_corpus() -> Corpus:
@@ -127,7 +145,7 @@ def find_folder(name: str, data_dir: Path | None, suffix: str = ".txt") -> Path:
     """
     folder = data_dir or Path(os.environ.get(DATA_VARIABLE) or cache_folder() / "data")
     for candidate in (folder / name, folder):
-        if text8_file(candidate) if name == "text8" else (candidate / f"train{suffix}").is_file():
+        if text8_file(candidate) if name == "text8" else _holds_corpus(candidate, suffix):
             return candidate
     files = "the file text8" if name == "text8" else f"train{suffix}, valid{suffix} and test{suffix}"
     raise CorpusNotFoundError(
@@ -139,7 +157,11 @@ def find_folder(name: str, data_dir: Path | None, suffix: str = ".txt") -> Path:
 def own_folder(name: str, data_dir: Path | None, suffix: str = ".txt") -> Path | None:
     """Return the absolute path of a user's own corpus folder, given relative to here or to `data_dir`, or None."""
     folders = [] if name in CORPORA else [Path(name), *([data_dir / name] if data_dir else [])]
-    return next((folder.resolve() for folder in folders if (folder / f"train{suffix}").exists()), None)
+    return next((folder.resolve() for folder in folders if _holds_corpus(folder, suffix)), None)
+
+
+def _holds_corpus(folder: Path, suffix: str) -> bool:
+    return (folder / f"train{suffix}").is_file() or (suffix == ".txt" and is_prepared(folder))
 
 
 def check_counts(corpus: Corpus, info: CorpusInfo) -> None:

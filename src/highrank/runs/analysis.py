@@ -47,7 +47,7 @@ def analyze_runs(
     for path, other in zip(paths[1:], others, strict=True):
         if other.fingerprint != corpus.fingerprint:
             raise UserError(f"{paths[0]} and {path} were trained on different texts: analyse them one at a time.")
-    ids = _first_tokens(corpus.splits[split], tokens, split).to(device)
+    ids = _first_tokens(corpus.ids(split, tokens), tokens, split).to(device)
     return AnalysisRecord(
         corpus=Path(corpus.name).name,
         corpus_fingerprint=corpus.fingerprint,

@@ -37,7 +37,7 @@ def compare_runs(
     names = _names(*runs)
     model_a = load(runs[0].folder, device).model
     model_b = load(runs[1].folder, device).model
-    ids = corpus.splits[split]
+    ids = corpus.ids(split)
     reading_a = cached_reading(model_a, ids, partial(on_stage, f"{names[0]} reads {split}"))
     reading_b = cached_reading(model_b, ids, partial(on_stage, f"{names[1]} reads {split}"))
     return compare(

@@ -49,11 +49,11 @@ class AdaptiveEvaluation:
         self.statistics: list[Tensor] = []
         if isinstance(start, DynamicSettings):
             on_progress = partial(on_stage, "gradient statistics")
-            self.statistics = cached_statistics(model, corpus.splits["train"], start, on_progress)
+            self.statistics = cached_statistics(model, corpus.ids("train"), start, on_progress)
 
     def evaluate(self, split: str, settings: Settings, label: str) -> Evaluation:
         """Compute the perplexity of a split; progress is reported under `label`."""
-        ids = self.corpus.splits[split]
+        ids = self.corpus.ids(split)
         on_progress = partial(self.on_stage, label)
         if isinstance(settings, DynamicSettings):
             return dynamic_evaluate(self.model, ids, self.statistics, settings, on_progress)
@@ -61,7 +61,7 @@ class AdaptiveEvaluation:
 
     def tune(self, tokens: int | None = None, on_point: OnPoint | None = None) -> Tuning:
         """Search for the best settings on the first `tokens` of validation. The cache does not call `on_point`."""
-        ids = self.corpus.splits["valid"][: None if tokens is None else tokens + 1]
+        ids = self.corpus.ids("valid", None if tokens is None else tokens + 1)
         if isinstance(self.start, DynamicSettings):
             on_progress = partial(self.on_stage, "tuning dynamic evaluation")
             return tune_dynamic(self.model, ids, self.statistics, self.start, on_point, on_progress)

@@ -131,7 +131,7 @@ def summarize(
     else:
         model = load(run.folder, device).model
         for split in ("valid", "test"):
-            result = evaluate(model, corpus.splits[split], batch_size, on_progress=partial(on_stage, split))
+            result = evaluate(model, corpus.ids(split), batch_size, on_progress=partial(on_stage, split))
             perplexities.append(result.perplexity)
     valid, test = perplexities
     last_stage = StageResult(state.stage, state.epoch, state.best_epoch, state.seconds, valid, test)

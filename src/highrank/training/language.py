@@ -4,7 +4,8 @@
 
 g and raw are the last layer's output with and without dropout; alpha and beta weigh AR and TAR (Merity et al. 2017).
 
-With `train.partial_shuffle` every epoch starts by rotating the columns.
+With `train.partial_shuffle` every epoch starts by rotating the columns. The sentences of a prepared corpus are permuted
+instead (`data.sentences`).
 
 Shapes: T rows, B columns; words and targets of a window are (length, B). The batch may be split into micro-batches,
 each with its own hidden state.
@@ -16,8 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from highrank.data.batches import columns, random_windows, rotate
+from highrank.data.batches import Rows, columns, random_windows, rotate
 from highrank.data.corpus import Corpus
+from highrank.data.sentences import SentenceColumns
 from highrank.evaluation.perplexity import Evaluation, evaluate
 from highrank.models import LanguageModel, build_model
 from highrank.models.awd_lstm import Hidden
@@ -37,8 +39,13 @@ class LanguageTask:
         self.corpus = corpus
         self.device = device
         self.precision = Precision.of(recipe.train.precision, device)
-        self.columns = columns(corpus.splits["train"], recipe.train.batch_size).to(device)  # (T, B)
-        self.stream = self.columns  # the columns in this epoch's rotation
+        batch_size = recipe.train.batch_size
+        self.columns: Tensor | SentenceColumns
+        if corpus.sentences is None:
+            self.columns = columns(corpus.splits["train"], batch_size).to(device)  # (T, B)
+        else:
+            self.columns = SentenceColumns(corpus.sentences, batch_size, recipe.train.seed, device)
+        self.stream: Rows = self.columns  # the columns in this epoch's rotation
         self.model: LanguageModel = build_model(recipe.model, corpus.vocab_size).to(device)
         self.new_hidden()
 
@@ -63,9 +70,12 @@ class LanguageTask:
     def minibatches(self, state: TrainingState, rng: np.random.Generator) -> Iterator[Minibatch]:
         """Yield the remaining windows of the epoch. The learning rate is proportional to their lengths."""
         train = self.train
-        if train.partial_shuffle and state.row == 0:
-            state.offsets = rng.integers(len(self.columns), size=train.batch_size).tolist()
-        self.stream = rotate(self.columns, state.offsets) if state.offsets else self.columns
+        if isinstance(self.columns, SentenceColumns):
+            self.columns.start_pass(state.epoch)
+        elif train.partial_shuffle:
+            if state.row == 0:
+                state.offsets = rng.integers(len(self.columns), size=train.batch_size).tolist()
+            self.stream = rotate(self.columns, state.offsets)
         windows = random_windows(self.stream, rng, train.bptt, train.max_over_bptt, train.window_multiple, state.row)
         for start, words, targets in windows:
             yield Minibatch((words, targets), start + len(words), len(words) / train.bptt)
@@ -100,7 +110,7 @@ class LanguageTask:
             return head.nll(hidden.g, targets, slab_bytes=training_slab_bytes(head, self.device)), hidden
 
     def validate(self) -> float:
-        return evaluate(self.model, self.corpus.splits["valid"], self.train.eval_batch_size, score=self.score).nll
+        return evaluate(self.model, self.corpus.ids("valid"), self.train.eval_batch_size, score=self.score).nll
 
     def evaluate(self, split: str) -> Evaluation:
-        return evaluate(self.model, self.corpus.splits[split])
+        return evaluate(self.model, self.corpus.ids(split))

@@ -1,0 +1,99 @@
+"""A text as ids on disk, in the format of Megatron's indexed datasets, which other training programs read too.
+
+    NAME.bin   int32: the ids of all sentences, one after the other
+    NAME.idx   a header; int32: the length of each sentence; int64: its first byte in NAME.bin;
+               int64: the first sentence of each document, and the end. Here every sentence is a document of its own.
+
+Numbers are little-endian. Only the range that is needed is mapped into memory, so that the memory of a process does not
+grow with the text.
+"""
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from highrank.errors import UserError
+
+HEADER = struct.Struct("<9sQBQQ")  # magic, version, dtype, number of sentences, number of documents + 1
+MAGIC = b"MMIDIDX\x00\x00"
+VERSION = 1
+INT32 = 4  # Megatron's code of the dtype
+ID_BYTES = 4
+
+
+@dataclass(frozen=True)
+class IndexedText:
+    """The files NAME.bin and NAME.idx of a text, without their contents."""
+
+    path: Path  # folder / NAME
+    tokens: int
+    sentences: int
+
+    @property
+    def bin_file(self) -> Path:
+        return self.path.with_suffix(".bin")
+
+    @property
+    def idx_file(self) -> Path:
+        return self.path.with_suffix(".idx")
+
+    @property
+    def idx_bytes(self) -> int:
+        """The size of NAME.idx."""
+        return HEADER.size + 20 * self.sentences + 8
+
+    def ids(self, start: int, stop: int) -> np.ndarray:
+        """Return the ids of tokens start..stop - 1. They are read from disk when they are used."""
+        return _map(self.bin_file, "<i4", ID_BYTES * start, stop - start)
+
+    def starts(self, first: int, last: int) -> np.ndarray:
+        """Return the positions of the first tokens of sentences first..last - 1, and the end of the last one."""
+        sizes = _map(self.idx_file, "<i4", HEADER.size + 4 * first, last - first)
+        (byte,) = _map(self.idx_file, "<i8", HEADER.size + 4 * self.sentences + 8 * first, 1)
+        return byte // ID_BYTES + np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+
+    def create(self) -> None:
+        """Create both files in their final size, with the header; `write` fills in the sentences."""
+        with open(self.bin_file, "wb") as file:
+            file.truncate(ID_BYTES * self.tokens)
+        with open(self.idx_file, "wb") as file:
+            file.write(HEADER.pack(MAGIC, VERSION, INT32, self.sentences, self.sentences + 1))
+            file.truncate(self.idx_bytes)
+        _map(self.idx_file, "<i8", self.idx_bytes - 8, 1, "r+")[:] = self.sentences
+
+    def write(self, token: int, sentence: int, ids: np.ndarray, sizes: np.ndarray) -> None:
+        """Write consecutive sentences, of which the first one begins at this token and has this number."""
+        count = len(sizes)
+        starts = token + np.cumsum(sizes, dtype=np.int64) - sizes
+        sections = HEADER.size + np.array([0, 4, 12]) * self.sentences  # first bytes
+        _map(self.bin_file, "<i4", ID_BYTES * token, len(ids), "r+")[:] = ids
+        _map(self.idx_file, "<i4", sections[0] + 4 * sentence, count, "r+")[:] = sizes
+        _map(self.idx_file, "<i8", sections[1] + 8 * sentence, count, "r+")[:] = ID_BYTES * starts
+        _map(self.idx_file, "<i8", sections[2] + 8 * sentence, count, "r+")[:] = sentence + np.arange(count)
+
+
+def open_text(path: Path) -> IndexedText:
+    """Open the files of a text; raise a UserError if one is missing, cut or of another format."""
+    text = IndexedText(path, 0, 0)
+    try:
+        tokens = text.bin_file.stat().st_size // ID_BYTES
+        idx_bytes = text.idx_file.stat().st_size
+        with open(text.idx_file, "rb") as file:
+            header = file.read(HEADER.size).ljust(HEADER.size, b"\0")
+    except FileNotFoundError as error:
+        raise UserError(f"{error.filename} is missing: prepare the corpus again.") from None
+    magic, version, dtype, sentences, _ = HEADER.unpack(header)
+    if (magic, version, dtype) != (MAGIC, VERSION, INT32):
+        raise UserError(f"{text.idx_file} is not the index of a text of int32 ids: prepare the corpus again.")
+    text = IndexedText(path, tokens, sentences)
+    if idx_bytes != text.idx_bytes or text.starts(sentences - 1, sentences)[-1] != tokens:
+        raise UserError(f"{text.bin_file} or {text.idx_file.name} is incomplete: prepare the corpus again.")
+    return text
+
+
+def _map(file: Path, dtype: str, offset: int, count: int, mode: Literal["c", "r+"] = "c") -> np.ndarray:
+    """Map part of a file. In mode "c", changes of the array stay in memory; in "r+", they are written."""
+    return np.memmap(file, dtype, mode, int(offset), (count,))
