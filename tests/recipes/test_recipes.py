@@ -8,6 +8,7 @@ import torch
 from helpers import write_toy_dialogs
 from highrank.data.dialog import read_dialog_corpus
 from highrank.errors import UserError
+from highrank.models import build_model
 from highrank.recipes import ALL_RECIPES, DIALOG_RECIPES, RECIPES, get_recipe, override, overrides
 from highrank.recipes.settings import check, from_resolved
 from highrank.training.stages import Training
@@ -66,7 +67,14 @@ def test_the_plus_recipes_change_only_the_training(name):
     assert {key for key in old if old[key] != new[key]} == changes
     assert (new["partial_shuffle"], new["averaging"], new["finetunes"]) == (True, "two-tailed", 3)
     others = [r.train for r in RECIPES.values() if r.paper and r.data.level == "word"]
-    assert not any(t.partial_shuffle or t.averaging != "nt-asgd" for t in others)
+    assert not any(t.partial_shuffle or t.averaging == "two-tailed" for t in others)
+
+
+@pytest.mark.parametrize(("name", "millions"), [("1b-mos", 113), ("1b-softmax", 119)])
+def test_the_1b_models_have_the_papers_sizes(name, millions):
+    with torch.device("meta"):
+        model = build_model(RECIPES[name].model, vocab_size=100_000)
+    assert round(model.n_parameters() / 1e6) == millions
 
 
 def test_settings_override_values_of_every_type():

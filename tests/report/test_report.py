@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from highrank.bench.mos_nll import LossRow
-from highrank.bench.step import BENCH_ONLY, CASES, FAST, PLAIN, StepRow
+from highrank.bench.step import CASES, FAST, PLAIN, StepRow
 from highrank.bench.table import to_columns, write_csv
 from highrank.errors import UserError
 from highrank.recipes import get_recipe, override
@@ -229,7 +229,7 @@ def test_an_unreadable_record_names_file_and_key(tmp_path, kind):
 
 
 def test_numbers_that_the_paper_prints_twice_agree():
-    recipes = {case: BENCH_ONLY.get(case.recipe) or get_recipe(case.recipe) for case in CASES.values()}
+    recipes = {case: get_recipe(case.recipe) for case in CASES.values()}
     k = {case: override(recipe, list(case.settings)).model.n_components for case, recipe in recipes.items()}
     slowdowns = {(case.column, k[case]): case.paper for case in k if case.paper and case.paper != 1}
     assert slowdowns == {(column, k): x for k, row in paper.SLOWDOWN.items() for column, x in row.items()}

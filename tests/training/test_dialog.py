@@ -52,12 +52,12 @@ def test_padding_changes_neither_the_loss_nor_a_gradient(toy_dialogs):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
 
 
-def test_every_epoch_visits_all_batches_in_an_order_of_its_own(toy_dialogs):
+def test_every_pass_visits_all_batches_in_an_order_of_its_own(toy_dialogs):
     training = Training(TOY_DIALOG, toy_dialogs, CPU)
     orders = []
-    for training.state.epoch in (0, 1, 0):
+    for training.state.passes in (0, 1, 0):
         minibatches = list(training.minibatches())
-        assert minibatches[-1].end == len(minibatches) == training.task.epoch_length
+        assert minibatches[-1].end == len(minibatches) == training.task.pass_length
         orders.append([minibatch.tensors.targets.sum().item() for minibatch in minibatches])
     assert orders[0] == orders[2] != orders[1]
     assert sum(orders[0]) == sum(orders[1])

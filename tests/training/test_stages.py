@@ -102,6 +102,51 @@ def test_with_averaging_the_best_weights_are_averages(toy_corpus):
         assert not torch.equal(best, current[name])
 
 
+def test_the_learning_rate_is_annealed_until_that_brings_nothing(toy_corpus):
+    training = start(toy_corpus, averaging="none", anneal=4.0, nonmono=2, max_epochs=50)
+    divisors = []
+    # 4.0 is above min([3.5, 3.0]), 2.9 above min([2.5]); the losses after that stay above the best, 2.5.
+    for valid in (3.5, 3.0, 3.2, 3.3, 4.0, 2.5, 2.6, 2.7, 2.9, 2.8, 2.8, 2.8, 2.9):
+        assert not training.state.finished
+        training.end_epoch(valid)
+        divisors.append(training.state.annealed)
+    assert divisors == [1.0] * 4 + [4.0] * 4 + [16.0] * 5
+    assert training.state.finished
+    assert not training.optimizer.averaging
+
+
+def test_an_annealed_learning_rate_is_used(toy_corpus):
+    training = start(toy_corpus)
+    training.state.annealed = 4.0
+    rates = []
+    training.optimizer.step = lambda lr, *_: rates.append(lr.item())
+    window = next(training.minibatches())
+    training.update(window)
+    assert rates == pytest.approx([5.0 / 4 * window.lr_factor])
+
+
+def test_short_epochs_continue_the_pass(toy_corpus):
+    """Epochs of 3 updates see the same windows, with the same carried states, as an epoch that is one pass."""
+    whole = start(toy_corpus)
+    expected = losses(whole, 10**6)
+    training = start(toy_corpus, updates_per_epoch=3, max_epochs=1000)
+    seen = []
+    while training.state.passes == 0:
+        for window in training.minibatches():
+            training.update(window)
+            seen.append(training.read_totals())
+            if training.epoch_is_complete:
+                break
+        if training.state.row < training.task.pass_length:
+            assert training.state.epoch_updates == 3
+        training.end_epoch(3.0)
+        assert training.state.loss_tokens == training.state.epoch_updates == 0
+    assert seen == expected
+    assert training.state.row == 0
+    assert training.state.epoch == -(-len(expected) // 3)
+    assert not any(hidden.any() for hidden in training.task.carried)
+
+
 # --- stages ---------------------------------------------------------------------------------------------------------
 
 

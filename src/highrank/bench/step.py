@@ -20,22 +20,11 @@ from highrank.data.catalog import CORPORA
 from highrank.data.corpus import Corpus, load_corpus
 from highrank.errors import UserError, nearest
 from highrank.memory import peak_bytes, reset_peak
-from highrank.recipes import RECIPES, DataSpec, ModelSpec, Recipe, TrainSpec, override
+from highrank.recipes import RECIPES, Recipe, override
 from highrank.runs.provenance import provenance
 from highrank.training.stages import Training
 
 FAST, PLAIN = "mixed, graphs", "float32, eager"
-BILLION_VOCABULARY = 100_000  # words of the paper's vocabulary for the 1B corpus
-
-# The paper's models for the 1B corpus (its appendix B.2), tied: 113M and 119M parameters. It gives no dropout, and no
-# details of regularisation or averaging. These are not recipes: the corpus is not in the catalog.
-BILLION_TRAIN = TrainSpec(lr=20.0, batch_size=60, seed=1, bptt=35, alpha=0.0, beta=0.0, weight_decay=0.0)
-BILLION_MOS = ModelSpec("mos", 900, (1024, 1024), n_components=7)
-BILLION_SOFTMAX = ModelSpec("softmax", 1024, (1024, 1024))
-BENCH_ONLY = {
-    "1b-mos": Recipe("1b-mos", "1B sizes, bench only", DataSpec("1b"), BILLION_MOS, BILLION_TRAIN),
-    "1b-softmax": Recipe("1b-softmax", "1B sizes, bench only", DataSpec("1b"), BILLION_SOFTMAX, BILLION_TRAIN),
-}
 
 
 @dataclass(frozen=True)
@@ -106,14 +95,13 @@ def step_benchmark(
     cuda = device.type == "cuda"
     how, precision = (FAST, "mixed") if cuda and not plain else (PLAIN, "float32")
     columns = {**provenance(device), "device": device.type, "how": how}
-    vocabularies = {"1b": BILLION_VOCABULARY} | {name: info.vocabulary for name, info in CORPORA.items()}
+    vocabularies = {name: info.vocabulary for name, info in CORPORA.items()}
     jobs = []
     for name in (names or ",".join(CASES if cuda else CPU_CASES)).replace(" ", "").split(","):
         if name not in CASES and name not in RECIPES:
             raise UserError(f'there is no recipe called "{name}"{nearest(name, {**CASES, **RECIPES})}')
         case = CASES.get(name) or Case(name, name, name.split("-")[0] + "-softmax")
-        recipe = BENCH_ONLY.get(case.recipe) or RECIPES[case.recipe]
-        recipe = override(recipe, [*case.settings, f"train.precision={precision}", *settings])
+        recipe = override(RECIPES[case.recipe], [*case.settings, f"train.precision={precision}", *settings])
         corpus = recipe.data.corpus  # need not be installed if it is in the catalog
         row = StepRow(
             recipe=case.name, settings=" ".join([*case.settings, *settings]), batch=recipe.train.batch_size,
@@ -131,7 +119,7 @@ def _measure(recipe: Recipe, device: torch.device, rounds: int, row: StepRow) ->
     ids = torch.randint(row.vocabulary, ((train.bptt + 1) * train.batch_size,))
     corpus = Corpus("random", "word", [""] * row.vocabulary, {"train": ids}, fingerprint="")
     training = Training(recipe, corpus, device, graphs=row.how == FAST)
-    if recipe.name not in BENCH_ONLY:
+    if train.averaging != "none":
         training.optimizer.start_averaging()
     step = training.step
     words = ids.view(-1, train.batch_size).to(device)

@@ -61,6 +61,15 @@ WIKITEXT_2 = CorpusInfo(
     },
 )
 
+ONE_BILLION_WORD = CorpusInfo(
+    name="one-billion-word",
+    title="One Billion Word benchmark, lower-cased, its 100,000 most frequent words (Chelba et al. 2013)",
+    licence="monolingual English news of the WMT 2011 shared task, under its terms (research)",
+    source="the archive 1-billion-word-language-modeling-benchmark-r13output (statmt.org/lm-benchmark)",
+    level="word",
+    vocabulary=100_000,
+)
+
 PYDOC = CorpusInfo(
     name="pydoc",
     title="Python's own reference topics, word level: the text of pydoc_data.topics, which comes with CPython",
@@ -98,4 +107,4 @@ SWITCHBOARD = CorpusInfo(
     suffix=".jsonl",
 )
 
-CORPORA = {info.name: info for info in (PENN, WIKITEXT_2, PYDOC, TEXT8, SWITCHBOARD)}
+CORPORA = {info.name: info for info in (PENN, WIKITEXT_2, ONE_BILLION_WORD, PYDOC, TEXT8, SWITCHBOARD)}

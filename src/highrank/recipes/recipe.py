@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 HeadName = Literal["softmax", "moc", "mos"]
 PrecisionName = Literal["auto", "float32", "bfloat16", "mixed"]
-AveragingName = Literal["nt-asgd", "two-tailed"]
+AveragingName = Literal["nt-asgd", "two-tailed", "none"]
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,12 @@ class ScheduleSpec:
     finetune_lr: float | None = None  # None: same as lr
     clip: float = 0.25  # maximum norm of the gradient
     weight_decay: float = 1.2e-6
-    averaging: AveragingName = "nt-asgd"  # two-tailed: adaptive, from the first step (`training.two_tailed`)
-    nonmono: int = 5  # nt-asgd starts when validation is worse than the best before the last `nonmono` epochs
+    averaging: AveragingName = "nt-asgd"
+    # two-tailed: adaptive, from the first step (`training.two_tailed`). none: the learning rate is annealed instead.
+    nonmono: int = 5  # averaging or annealing starts when validation is worse than the best before this many epochs
+    anneal: float = 4.0  # divides the learning rate, with averaging "none"
     patience: int = 10  # a stage ends when validation is worse than the best before its last `patience` epochs
+    updates_per_epoch: int | None = None  # an epoch, and so a validation, is this many updates; None: one pass
     max_epochs: int = 1000  # of the first stage
     finetunes: int = 1  # how many finetuning stages follow
     finetune_max_epochs: int = 1000  # of each
@@ -100,7 +103,7 @@ class PaperResult:
     test: float
     table: str
     finetuned: bool = False
-    train: float | None = None  # printed for characters only
+    train: float | None = None  # printed for characters and One Billion Word only
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from highrank.report.characters import characters_table
 from highrank.report.cost import cost_tables, slowdown_table
 from highrank.report.dialog import dialog_table
 from highrank.report.perplexity import ablation, best_runs, single_models, ten_minutes
 from highrank.report.rank import components_table, kld_table, rank_table
 from highrank.report.records import RecordedRun, load_analyses, load_runs
 from highrank.report.table import Table
+from highrank.report.training_score import billion_table, characters_table
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ def build_report(results: Path) -> Report:
         "time": slowdown_table(results),
         "rank": rank_table(analyses),
         "kld": kld_table(analyses),
+        "billion": billion_table(runs),
         "characters": characters_table(runs),
         "dialog": dialog_table(runs),
     }

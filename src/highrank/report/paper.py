@@ -43,7 +43,9 @@ COMPONENTS = {  # table 7: K -> rank and test perplexity on Penn Treebank
     20: Components(9981, 56.17),
 }
 
-CHARACTER_PARAMETERS = {  # table 12, in millions; its bits per character are in `Recipe.paper`
+PARAMETERS = {  # tables 3 and 12, in millions; their scores are in `Recipe.paper`
+    "1b-softmax": 119,
+    "1b-mos": 113,
     "text8-softmax": 8.42,
     "text8-mos7": 8.45,
     "text8-mos7-equal": 8.45,

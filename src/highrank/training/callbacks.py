@@ -41,7 +41,7 @@ class Callbacks:
     def epoch_started(self, epoch: int, rows: int, row: int) -> None:
         """Called before the first update of an epoch, or at `row` of `rows` where a resumed run continues.
 
-        Rows are those of a language model's columns, or batches of dialogs.
+        Rows are those of a language model's columns, batches of dialogs, or updates with `train.updates_per_epoch`.
         """
 
     def update_done(self, row: int, tokens: int, loss: float) -> None:

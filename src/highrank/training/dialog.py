@@ -1,4 +1,4 @@
-"""Dialog modelling as a task: batches of contexts and responses, in a new random order every epoch.
+"""Dialog modelling as a task: batches of contexts and responses, in a new random order in every pass.
 
 The loss of a batch is the sum over the real words of its responses, divided by the mean number of such words per batch:
 every word counts the same, in a batch of long responses as in one of short ones. No state is carried from batch to
@@ -34,17 +34,17 @@ class DialogTask:
             split: DialogBatches(dialogs, sizes[split], context_size=recipe.data.context_size, device=device)
             for split, dialogs in corpus.splits.items()
         }
-        self.epoch_length = len(self.batches["train"].plan())
-        self.mean_tokens = self.batches["train"].n_tokens / self.epoch_length
+        self.pass_length = len(self.batches["train"].plan())
+        self.mean_tokens = self.batches["train"].n_tokens / self.pass_length
         self.model: Seq2Seq = build_seq2seq(recipe.model, corpus.vocab_size).to(device)
         self.carried: list[Tensor] = []
 
     def minibatches(self, state: TrainingState, rng: np.random.Generator) -> Iterator[Minibatch]:
-        """Yield the remaining batches of the epoch.
+        """Yield the remaining batches of the pass.
 
-        Their order depends on the seed and the epoch only, so a resumed run finds the same order without `rng`.
+        Their order depends on the seed and the pass only, so a resumed run finds the same order without `rng`.
         """
-        order = np.random.default_rng([self.seed, state.epoch])
+        order = np.random.default_rng([self.seed, state.passes])
         for i, batch in enumerate(self.batches["train"].batches(order, state.row), start=state.row + 1):
             yield Minibatch(batch, i)
 

@@ -4,7 +4,7 @@
 
 g and raw are the last layer's output with and without dropout; alpha and beta weigh AR and TAR (Merity et al. 2017).
 
-With `train.partial_shuffle` every epoch starts by rotating the columns. The sentences of a prepared corpus are permuted
+With `train.partial_shuffle` every pass starts by rotating the columns. The sentences of a prepared corpus are permuted
 instead (`data.sentences`).
 
 Shapes: T rows, B columns; words and targets of a window are (length, B). The batch may be split into micro-batches,
@@ -45,7 +45,7 @@ class LanguageTask:
             self.columns = columns(corpus.splits["train"], batch_size).to(device)  # (T, B)
         else:
             self.columns = SentenceColumns(corpus.sentences, batch_size, recipe.train.seed, device)
-        self.stream: Rows = self.columns  # the columns in this epoch's rotation
+        self.stream: Rows = self.columns  # the columns in this pass's rotation
         self.model: LanguageModel = build_model(recipe.model, corpus.vocab_size).to(device)
         self.new_hidden()
 
@@ -64,14 +64,14 @@ class LanguageTask:
         self.hidden: list[list[State]] = [list(zip(p[::2], p[1::2], strict=True)) for p in parts]
 
     @property
-    def epoch_length(self) -> int:
+    def pass_length(self) -> int:
         return len(self.columns) - 1  # the last row is only a target
 
     def minibatches(self, state: TrainingState, rng: np.random.Generator) -> Iterator[Minibatch]:
-        """Yield the remaining windows of the epoch. The learning rate is proportional to their lengths."""
+        """Yield the remaining windows of the pass. The learning rate is proportional to their lengths."""
         train = self.train
         if isinstance(self.columns, SentenceColumns):
-            self.columns.start_pass(state.epoch)
+            self.columns.start_pass(state.passes)
         elif train.partial_shuffle:
             if state.row == 0:
                 state.offsets = rng.integers(len(self.columns), size=train.batch_size).tolist()

@@ -87,8 +87,8 @@ class Loop:
         """Train on the rest of the epoch. Return the reason if a pause interrupts it."""
         training = self.training
         state = training.state
-        length = training.task.epoch_length
-        self.callbacks.epoch_started(state.epoch + 1, length, state.row)
+        done, total = training.epoch_progress
+        self.callbacks.epoch_started(state.epoch + 1, total, done)
         since_epoch = Timer()
         tokens_before = state.loss_tokens
         read_every = 1 if training.device.type == "cpu" else READ_EVERY_UPDATES
@@ -97,7 +97,7 @@ class Loop:
             if i % read_every == 0:
                 loss = training.read_totals()
                 self._report_update(state.loss_tokens - tokens_before, loss)
-            if state.row >= length:
+            if training.epoch_is_complete:
                 break  # `_end_epoch` looks after saving
             if pause := self._reason_to_pause():
                 return pause
@@ -109,7 +109,8 @@ class Loop:
 
     def _report_update(self, tokens: int, loss: float) -> None:
         state = self.training.state
-        self.callbacks.update_done(state.row, tokens, loss)
+        done, _ = self.training.epoch_progress
+        self.callbacks.update_done(done, tokens, loss)
         if self._since_write.seconds() >= METRICS_EVERY_SECONDS:
             self._since_write.restart()
             self.write(UpdateMetrics(step=state.step, epoch=state.epoch, nll=loss))
@@ -122,6 +123,7 @@ class Loop:
         stage = state.stage
         train_nll = state.loss_sum / max(1, state.loss_tokens)
         was_averaging = optimizer.averaging
+        annealed = state.annealed
         valid = training.validate()
         # Read before `end_epoch`, which may start new averages.
         uses_averages = optimizer.uses_averages
@@ -152,6 +154,9 @@ class Loop:
             self._announce_end(stage)
         elif optimizer.averaging and not was_averaging:
             self.callbacks.message("validation stopped improving: averaging the weights from now on")
+        elif state.annealed > annealed:
+            lr = training.train.lr / state.annealed
+            self.callbacks.message(f"validation stopped improving: the learning rate is {lr:g} from now on")
         if self._since_save.seconds() >= min(EPOCH_CHECKPOINT_SECONDS, self.checkpoint_every):
             self._save()
 

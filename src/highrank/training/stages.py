@@ -11,8 +11,12 @@ by the same rule with `train.patience`.
 With `train.averaging = "two-tailed"` every stage averages from its first step (`two_tailed.py`), so stage 0 also ends
 by `train.patience`.
 
-An epoch visits the minibatches of a task (`task.py`), each for one update (`step.py`). `loop.py` repeats this until the
-run ends or pauses.
+With `train.averaging = "none"` the non-monotone rule divides the learning rate by `train.anneal` instead. The stage
+ends when the rule triggers again and the last division has brought no improvement.
+
+An epoch is one pass over the minibatches of a task (`task.py`), with one update (`step.py`) for each. Where a pass
+takes hours, `train.updates_per_epoch` makes epochs shorter; each then continues where the last one ended. `loop.py`
+repeats epochs until the run ends or pauses.
 """
 
 import math
@@ -65,16 +69,29 @@ class Training:
     # --- updates ----------------------------------------------------------------------------------------------------
 
     def minibatches(self) -> Iterator[Minibatch]:
-        """Yield the remaining minibatches of the epoch."""
+        """Yield the remaining minibatches of the pass over the training data."""
         return self.task.minibatches(self.state, self.rng)
+
+    @property
+    def epoch_progress(self) -> tuple[int, int]:
+        """How much of the epoch is done, and its length: in updates if the recipe sets their number, else in rows."""
+        if self.train.updates_per_epoch is None:
+            return self.state.row, self.task.pass_length
+        return self.state.epoch_updates, self.train.updates_per_epoch
+
+    @property
+    def epoch_is_complete(self) -> bool:
+        done, total = self.epoch_progress
+        return done >= total or self.state.row >= self.task.pass_length
 
     def update(self, minibatch: Minibatch) -> None:
         """Make one update. If the loss or its gradient is not finite, keep the weights and count a skipped update."""
-        lr = self.train.lr
+        lr = self.train.lr / self.state.annealed
         if self.state.stage > 0 and self.train.finetune_lr is not None:
             lr = self.train.finetune_lr
         self.step(minibatch.tensors, lr * minibatch.lr_factor)
         self.state.step += 1
+        self.state.epoch_updates += 1
         self.state.row = minibatch.end
 
     def read_totals(self) -> float:
@@ -107,12 +124,15 @@ class Training:
         return self.optimizer.evaluate(loss)
 
     def end_epoch(self, valid: float) -> None:
-        """Keep the best weights, then decide on averaging, the end of the stage and the end of the run."""
+        """Keep the best weights, then decide on averaging, annealing, the end of the stage and the end of the run."""
         state = self.state
         train = self.train
         state.epoch += 1
         state.stage_epoch += 1
-        self._rewind()
+        self._reset_sums()
+        if train.updates_per_epoch is None or state.row >= self.task.pass_length:
+            state.passes += 1
+            self._rewind()
         if state.best_valid is None or valid < state.best_valid:
             state.best_valid = valid
             state.best_epoch = state.epoch
@@ -123,28 +143,38 @@ class Training:
         worse = is_worse(valid, state.history, train.patience if averaging else train.nonmono)
         state.history.append(valid)
         max_epochs = train.max_epochs if state.stage == 0 else train.finetune_max_epochs
-        if state.stage_epoch >= max_epochs or (averaging and worse):
+        anneals = train.averaging == "none" and not averaging
+        improved = min(state.history) <= state.best_valid  # since the start or the last annealing
+        if state.stage_epoch >= max_epochs or (worse and (averaging or (anneals and not improved))):
             if state.stage < train.finetunes:
                 self._next_stage()
             else:
                 state.finished = True
         elif worse:
-            self.optimizer.start_averaging()
             state.history = []
+            if anneals:
+                state.annealed *= train.anneal
+            else:
+                self.optimizer.start_averaging()
 
     def start_finetuning(self) -> None:
         """Start the next finetuning stage now, even after the recipe's last one. An unfinished epoch is dropped."""
         if self.best is None:
             raise UserError("there are no weights to finetune yet: train for at least one epoch first.")
+        self._reset_sums()
         self._rewind()
         self._next_stage(ended="on request")
         self.state.finished = False
 
-    def _rewind(self) -> None:
-        """Return to the start of an epoch, with empty sums and zero hidden states."""
-        self.state.row = 0
+    def _reset_sums(self) -> None:
+        """Empty the sums over an epoch."""
         self.state.loss_sum = 0.0
         self.state.loss_tokens = 0
+        self.state.epoch_updates = 0
+
+    def _rewind(self) -> None:
+        """Return to the start of the training data, with zero hidden states."""
+        self.state.row = 0
         for hidden in self.task.carried:
             hidden.zero_()
 
@@ -168,6 +198,7 @@ class Training:
         state.stage += 1
         state.stage_epoch = 0
         state.history = []
+        state.annealed = 1.0
         self.optimizer.start_averaging()
 
     # --- checkpoints ------------------------------------------------------------------------------------------------

@@ -29,8 +29,10 @@ class TrainingState:
     stage: int = 0  # 0: training; 1, 2, ...: finetuning
     stage_epoch: int = 0  # completed epochs of this stage
     epoch: int = 0  # completed epochs of the run
-    row: int = 0  # position in the epoch: rows of the columns used, or batches of dialogs
-    offsets: list[int] = field(default_factory=list)  # first row of each column in this epoch (train.partial_shuffle)
+    passes: int = 0  # completed passes over the training data; as many as epochs, except with train.updates_per_epoch
+    row: int = 0  # position in the pass: rows of the columns used, or batches of dialogs
+    offsets: list[int] = field(default_factory=list)  # first row of each column in this pass (train.partial_shuffle)
+    epoch_updates: int = 0  # updates of this epoch
     step: int = 0  # updates of the run
     loss_sum: float = 0.0  # nats, over this epoch
     loss_tokens: int = 0
@@ -39,6 +41,7 @@ class TrainingState:
     history: list[float] = field(default_factory=list)  # validation losses that the current stopping rule compares with
     best_valid: float | None = None  # nats per token
     best_epoch: int = 0
+    annealed: float = 1.0  # the learning rate has been divided by this
     seconds: float = 0.0  # spent on training and validation
     finished: bool = False
     stages: list[StageResult] = field(default_factory=list)  # of the stages that have ended

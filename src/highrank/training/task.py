@@ -19,7 +19,7 @@ class Minibatch(NamedTuple):
     """The data of one update."""
 
     tensors: tuple[Tensor, ...]  # the arguments of `Task.backward`
-    end: int  # the position in the epoch after this update
+    end: int  # the position in the pass after this update
     lr_factor: float = 1.0
 
 
@@ -33,17 +33,17 @@ class Backward(NamedTuple):
 
 class Task(Protocol):
     precision: Precision
-    carried: list[Tensor]  # hidden states that each update passes on to the next; zero at the start of an epoch
+    carried: list[Tensor]  # hidden states that each update passes on to the next; zero at the start of a pass
 
     @property
     def model(self) -> nn.Module: ...
 
     @property
-    def epoch_length(self) -> int:
-        """The position at which an epoch ends."""
+    def pass_length(self) -> int:
+        """The position at which a pass over the training data ends."""
 
     def minibatches(self, state: TrainingState, rng: np.random.Generator) -> Iterator[Minibatch]:
-        """Yield the remaining data of the epoch, from position `state.row` on."""
+        """Yield the remaining data of the pass, from position `state.row` on."""
 
     def backward(self, *tensors: Tensor) -> Backward:
         """Add the gradient of the loss, times `precision.loss_scale`, to the gradients of the model.

@@ -1,4 +1,4 @@
-"""The table of text8: bits per character from the perplexities of a record."""
+"""Tables with a training score: text8 in bits per character, One Billion Word in perplexity."""
 
 from highrank.report.build import build_report
 from highrank.report.figures.curves import learning_curves
@@ -43,3 +43,17 @@ def test_every_row_is_there_without_records(tmp_path):
 def test_learning_curves_are_in_bits(tmp_path):
     figure = learning_curves("text8", load_runs(write_record(tmp_path)))
     assert list(figure.axes[0].lines[0].get_ydata())[1] == 3.0
+
+
+def test_a_record_of_one_billion_word_is_shown_beside_the_papers(tmp_path):
+    record = run_record("1b-mos", valid=8.0, test_ppl=7.5, best_epoch=2, parameters=112_850_364, curve=CURVE)
+    entries = [e for e in build_report(write_results(tmp_path, {"a": record})).entries if e["table"] == "billion"]
+    mos = {e["part"]: (e["paper"], e["ours"]) for e in entries if e["row"] == "1b-mos"}
+    assert mos == {"train": (36.39, 8.0), "valid": (38.01, 8.0), "test": (37.10, 7.5), None: (113, 112.850364)}
+    assert all(e["ours"] is None for e in entries if e["row"] == "1b-softmax")
+
+
+def test_a_run_on_another_text_is_not_a_result_of_one_billion_word(tmp_path):
+    record = run_record("1b-mos", ["data.corpus=two-shards"])
+    entries = build_report(write_results(tmp_path, {"a": record})).entries
+    assert all(e["ours"] is None for e in entries if e["table"] == "billion")
