@@ -39,9 +39,19 @@ class Head(nn.Module):
         raise NotImplementedError
 
     def forward(
-        self, g: Tensor, targets: Tensor, *, ignore_index: int | None = None, slab_bytes: int | None = None
+        self,
+        g: Tensor,
+        targets: Tensor | None = None,
+        *,
+        ignore_index: int | None = None,
+        slab_bytes: int | None = None,
     ) -> Tensor:
-        """Return `nll(g, targets)`; the entry point for hooks, `torch.compile` and data parallelism."""
+        """Return `nll(g, targets)`, or `log_prob(g)` without targets.
+
+        This is the entry point for hooks, `torch.compile` and data parallelism.
+        """
+        if targets is None:
+            return self.log_prob(g)
         nll = self.nll(g, targets, ignore_index=ignore_index, slab_bytes=slab_bytes)
         # Without `ignore_index`, nll is a view, and FSDP2 warns when it hooks a view; with it, nll is a new tensor.
         return nll.clone() if ignore_index is None else nll

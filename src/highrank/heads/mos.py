@@ -4,6 +4,10 @@
     h_k = tanh(W_h,k g + b_h,k)                       context vectors
     p(x | c) = sum_k pi_k softmax(h_k W^T + b)_x      mixed after the softmax: the rank of log p is not limited by D
 
+`MoSHead.from_linear` puts a mixture in the place of a trained linear layer, and starts exactly equal to it:
+
+    h_k = g + U_k tanh(W_h,k g + b_h,k)               U = 0 and pi uniform at the start
+
 Shapes: g (..., in_features), targets (...), N tokens in all, K components, D embedding size, V vocabulary.
 """
 
@@ -63,6 +67,30 @@ class MoSHead(Head):
         self.weight = tied_or_new_embedding(weight, vocab_size, embed_dim)
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
 
+    @staticmethod
+    def from_linear(
+        linear: nn.Linear, n_components: int, *, impl: Impl = "auto", slab_bytes: int | None = None
+    ) -> "ResidualMoSHead":
+        """Return a mixture with exactly the distribution of softmax(linear(g)), whose components separate in training.
+
+        It shares the weight and bias of `linear`, so a tied embedding stays tied, and has its dtype and device.
+
+        >>> head = MoSHead.from_linear(nn.Linear(64, 1000), n_components=4)
+        >>> head.log_prob(torch.randn(5, 64)).shape
+        torch.Size([5, 1000])
+        """
+        # Quantised layers are subclasses of nn.Linear or have weights of another type; the loss would misread them.
+        if type(linear) is not nn.Linear or type(linear.weight) is not nn.Parameter:
+            raise TypeError(f"linear must be an nn.Linear that is not quantised, got {type(linear).__name__}")
+        weight = linear.weight
+        vocab_size, features = weight.shape
+        with weight.device:
+            head = ResidualMoSHead(
+                features, vocab_size, n_components, bias=False, weight=weight, impl=impl, slab_bytes=slab_bytes
+            ).to(weight.dtype)
+        head.bias = linear.bias
+        return head
+
     def components(self, g: Tensor) -> tuple[Tensor, Tensor]:
         """Return the mixture weights pi (..., K) and the context vectors h (..., K, D)."""
         log_pi, h = self.log_components(g)
@@ -115,3 +143,51 @@ class MoSHead(Head):
     def extra_repr(self) -> str:
         sizes = f"in_features={self.in_features}, embed_dim={self.embed_dim}, vocab_size={self.vocab_size}"
         return f"{sizes}, n_components={self.n_components}, dropout={self.dropout}, bias={self.bias is not None}"
+
+
+class ResidualMoSHead(MoSHead):
+    """A mixture that starts as a softmax of g: h_k = g + U_k tanh(W_h,k g + b_h,k) with U = 0 and a uniform prior.
+
+    The W_h,k differ, so the gradients of the U_k differ and the components separate from the first step on.
+    `MoSHead.from_linear` makes one from a trained linear layer.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        vocab_size: int,
+        n_components: int,
+        *,
+        bias: bool = True,
+        weight: nn.Parameter | None = None,
+        impl: Impl = "auto",
+        slab_bytes: int | None = None,
+    ) -> None:
+        super().__init__(
+            in_features,
+            in_features,
+            vocab_size,
+            n_components,
+            bias=bias,
+            weight=weight,
+            impl=impl,
+            slab_bytes=slab_bytes,
+        )
+        nn.init.zeros_(self.prior.weight)
+        self.shift = Shift(n_components, in_features)
+
+    def log_components(self, g: Tensor) -> tuple[Tensor, Tensor]:
+        """Return log pi (..., K), in float32 at least, and h (..., K, D)."""
+        log_pi, features = super().log_components(g)
+        return log_pi, cast_for_product(g, self.latent.weight).unsqueeze(-2) + self.shift(features)
+
+
+class Shift(nn.Module):
+    """Multiplies each component's features by its own matrix U_k: (..., K, D) -> (..., K, D)."""
+
+    def __init__(self, n_components: int, features: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(n_components, features, features))
+
+    def forward(self, features: Tensor) -> Tensor:
+        return torch.einsum("...ke,kde->...kd", features, self.weight)

@@ -1,0 +1,232 @@
+"""Give a causal language model of `transformers` a mixture of softmaxes as its output layer.
+
+`convert` changes one model: its output layer becomes `MoSHead.from_linear(lm_head, K)`, and its class a subclass that
+trains with the mixture's loss. `save_pretrained` and `from_pretrained` work as before. config.json gets a model type of
+its own, so that without `import highrank.hf` loading fails instead of dropping the mixture.
+
+Shapes: hidden states h (B, T, D), labels (B, T), M of which count.
+"""
+
+import functools
+import inspect
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, PreTrainedConfig
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.utils import ModelOutput
+from transformers.utils.generic import can_return_tuple
+
+from highrank.errors import UserError
+from highrank.evaluation.perplexity import in_eval_mode
+from highrank.heads import Head, MoSHead
+
+MODEL_TYPE = "highrank_mixture"  # in config.json
+MIXTURE_MODULES = ["prior", "latent", "shift"]  # for `modules_to_save` of PEFT, which freezes everything else
+IGNORE = -100  # the label of tokens that do not count
+STATISTICS_ELEMENTS = 2**26  # log-probabilities held at a time to compute entropies
+
+
+def convert(model: Any, n_components: int = 4) -> Any:
+    """Replace the output layer of `model` by a mixture with exactly the same log-probabilities, and return the model.
+
+    In training, `model(..., labels=labels)` returns the loss and no logits. Otherwise `logits` holds the mixture's
+    log-probabilities, which `generate` and other users of logits accept.
+
+    >>> model = convert(AutoModelForCausalLM.from_pretrained("gpt2"), n_components=4)  # doctest: +SKIP
+    """
+    _check_supported(model)
+    try:
+        head = MoSHead.from_linear(model.get_output_embeddings(), n_components)
+    except TypeError:
+        raise UserError(
+            f"the output layer of {type(model).__name__} is quantised or has an adapter: load the model with a plain "
+            "linear output layer, convert it, and then add adapters."
+        ) from None
+    model.__class__, model.config.__class__ = _mixture_classes(type(model), type(model.config))  # type: ignore[arg-type]
+    model.config.highrank = {"model_type": model.config.model_type, "n_components": n_components}
+    model.set_output_embeddings(head)
+    return model
+
+
+# --- the model ------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class MixtureOutput(ModelOutput):
+    """The result of a training step; the fields after `attentions` are filled for TRL only (`fused_lm_head=True`)."""
+
+    loss: Tensor | None = None
+    logits: Tensor | None = None  # never built
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
+    log_probs: Tensor | None = None  # (B, T - 1) of each label, 0 where it does not count
+    entropy: Tensor | None = None
+    is_top1: Tensor | None = None  # whether the label is the most likely token
+    label_mask: Tensor | None = None  # whether the label counts
+    aux_loss: Tensor | None = None
+
+
+class Mixture(nn.Module):
+    """What a converted model adds to its own class, such as `LlamaForCausalLM`."""
+
+    config: Any
+    base_model: nn.Module
+    get_output_embeddings: Any
+
+    @can_return_tuple
+    def forward_with_loss(
+        self,
+        input_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+        shift_labels: Tensor | None = None,  # labels that are already shifted
+        num_items_in_batch: Tensor | int | None = None,  # tokens over all steps of gradient accumulation
+        fused_lm_head: bool = False,
+        logits_to_keep: Any = None,
+        **kwargs: Any,
+    ) -> MixtureOutput:
+        """Return the mean loss of the labels, or its share of a larger batch, without building logits."""
+        body = self.base_model(input_ids, **kwargs)
+        if body.get("router_logits") is not None:
+            raise UserError("converted models do not add the router loss: set output_router_logits to False.")
+        h = body.last_hidden_state
+        if shift_labels is None:
+            assert labels is not None
+            h = h[:, :-1]
+            shift_labels = labels[:, 1:]
+        targets = shift_labels.to(h.device)
+        counts = targets != IGNORE
+        h = h[counts]  # (M, D)
+        targets = targets[counts]  # (M,)
+        head = self.get_output_embeddings()
+        nll = head(h, targets)
+        loss = nll.sum() / (len(nll) if num_items_in_batch is None else num_items_in_batch)
+        output = MixtureOutput(loss, hidden_states=body.get("hidden_states"), attentions=body.get("attentions"))
+        if fused_lm_head:
+            for name, values in _statistics(head, h, targets).items() | {("log_probs", -nll)}:
+                output[name] = values.new_zeros(counts.shape).masked_scatter(counts, values)
+            output.label_mask = counts
+        return output
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # TRL (`SFTTrainer`) and Liger replace `forward` by one that multiplies by lm_head.weight: without the mixture.
+        if name == "forward" and hasattr(value, "__func__"):
+            function = value.__func__
+            if "fused_lm_head" in inspect.signature(function, follow_wrapped=False).parameters:
+                if inspect.getclosurevars(function).nonlocals.get("temperature", 1.0) != 1.0:
+                    raise UserError("a mixture has no logits to divide by a temperature: set the temperature to 1.")
+                return  # our own forward accepts fused_lm_head=True
+            if function.__module__.startswith("liger_kernel"):
+                raise UserError("Liger's loss would ignore the mixture: set fused_linear_cross_entropy to False.")
+        super().__setattr__(name, value)
+
+
+@torch.no_grad()
+def _statistics(head: Head, h: Tensor, targets: Tensor) -> dict[str, Tensor]:
+    """Return the entropy of every prediction, (M,), and whether the target is the most likely token."""
+    rows = max(1, STATISTICS_ELEMENTS // head.vocab_size)
+    entropy = []
+    is_top1 = []
+    for h_slab, target_slab in zip(h.split(rows), targets.split(rows), strict=True):
+        log_p = head(h_slab)
+        entropy.append(-(log_p.exp() * log_p).sum(-1))
+        is_top1.append(log_p.argmax(-1) == target_slab)
+    return {"entropy": torch.cat(entropy), "is_top1": torch.cat(is_top1)}
+
+
+# --- classes, made once for every class of transformers that is converted --------------------------------------------
+
+
+@functools.cache
+def _mixture_classes(model_class: Any, config_class: Any) -> tuple[Any, Any]:
+    """Return the subclasses that a converted model and its configuration have, known to `AutoModelForCausalLM`."""
+
+    def __init__(self: Any, config: Any, *args: Any, **kwargs: Any) -> None:
+        model_class.__init__(self, config, *args, **kwargs)
+        head = MoSHead.from_linear(self.get_output_embeddings(), config.highrank["n_components"])
+        self.set_output_embeddings(head)
+
+    @functools.wraps(model_class.forward)  # Trainer and generate read the names of its arguments
+    def forward(self: Any, input_ids: Tensor | None = None, **kwargs: Any) -> Any:
+        has_labels = kwargs.get("labels") is not None or kwargs.get("shift_labels") is not None
+        if has_labels and (self.training or kwargs.get("fused_lm_head")):
+            return self.forward_with_loss(input_ids, **kwargs)
+        return model_class.forward(self, input_ids, **kwargs)
+
+    body = {"__module__": __name__}
+    mixture_config = type(f"Mixture{config_class.__name__}", (SavedAsMixture, config_class), body)
+    mixture = type(
+        f"Mixture{model_class.__name__}",
+        (Mixture, model_class),
+        body | {"__init__": __init__, "forward": forward, "config_class": mixture_config},
+    )
+    AutoModelForCausalLM.register(mixture_config, mixture)
+    return mixture, mixture_config
+
+
+class SavedAsMixture:
+    """Writes config.json of a converted model. In memory, the configuration keeps its model type, such as "llama"."""
+
+    def to_json_file(self: Any, json_file_path: str | Path, use_diff: bool = True) -> None:
+        data = json.loads(self.to_json_string(use_diff)) | {"model_type": MODEL_TYPE}
+        Path(json_file_path).write_text(json.dumps(data, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+class MixtureConfig(PreTrainedConfig):
+    """Reads config.json of a converted model."""
+
+    model_type = MODEL_TYPE
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        """Return a configuration of the class that was converted, a subclass of `LlamaConfig` for example."""
+        model_type = config_dict["highrank"]["model_type"]
+        config_class: Any = CONFIG_MAPPING[model_type]
+        _, mixture_config = _mixture_classes(MODEL_FOR_CAUSAL_LM_MAPPING[config_class], config_class)
+        return mixture_config.from_dict(config_dict | {"model_type": model_type}, **kwargs)
+
+
+AutoConfig.register(MODEL_TYPE, MixtureConfig, exist_ok=True)
+
+
+# --- what can be converted ------------------------------------------------------------------------------------------
+
+
+def _check_supported(model: Any) -> None:
+    """Raise a UserError unless the model's logits are a plain linear layer of its last hidden states."""
+    name = type(model).__name__
+    if isinstance(model, Mixture):
+        raise UserError(f"{name} is converted already.")
+    config_class: Any = type(getattr(model, "config", None))
+    if type(model) is not MODEL_FOR_CAUSAL_LM_MAPPING.get(config_class, None):
+        raise UserError(
+            f"{name} is not a causal language model of transformers: convert one that AutoModelForCausalLM has loaded, "
+            "before adapters are added to it."
+        )
+    if not _has_plain_logits(model):
+        raise UserError(
+            f"{name} changes its last hidden states or its logits around the output layer (for example by soft-capping "
+            "or scaling them), which a mixture cannot do exactly: choose another model, or turn that off in its config."
+        )
+
+
+@torch.no_grad()
+@in_eval_mode
+def _has_plain_logits(model: Any) -> bool:
+    """Check on two tokens that the logits are those of the output layer, and its input is the last hidden state."""
+    layer = model.get_output_embeddings()
+    seen: list[Tensor] = []
+    hook = layer.register_forward_hook(lambda _, inputs, output: seen.extend((inputs[0], output)))
+    ids = torch.tensor([[0, 1]], device=model.device)
+    try:
+        logits = model(ids).logits
+    finally:
+        hook.remove()
+    h, linear = seen
+    # The second pass may differ by round-off; a scale or a norm makes a far larger difference.
+    again = model.base_model(ids).last_hidden_state
+    return torch.equal(linear, logits.to(linear.dtype)) and torch.allclose(h, again.to(h.dtype), rtol=1e-2)

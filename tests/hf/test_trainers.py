@@ -1,0 +1,172 @@
+"""Converted models in the training loops of others."""
+
+import accelerate
+import pytest
+import torch
+
+from hf_families import VOCABULARY, make_model, separate, some_ids
+from highrank.errors import UserError
+from highrank.hf import MIXTURE_MODULES, convert
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of the libraries under test
+
+LENGTHS = [4, 11, 7, 9, 12, 5, 8, 6]
+
+
+def examples():
+    """Return eight sequences of different lengths, padded to twelve tokens."""
+    result = []
+    for row, n in zip(some_ids(8, 12).tolist(), LENGTHS, strict=True):
+        padding = 12 - n
+        result.append(
+            {
+                "input_ids": row[:n] + [0] * padding,
+                "attention_mask": [1] * n + [0] * padding,
+                "labels": row[:n] + [-100] * padding,
+            }
+        )
+    return result
+
+
+@pytest.fixture(autouse=True)
+def _new_accelerator():
+    """Let every test choose its own precision: accelerate keeps it for the whole process."""
+    accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
+
+
+QUIET = {"report_to": [], "disable_tqdm": True, "use_cpu": True, "save_strategy": "no", "lr_scheduler_type": "constant"}
+
+
+def test_gradient_accumulation_equals_one_large_batch(tmp_path):
+    from transformers import Trainer, TrainingArguments
+
+    def train(batch_size, steps):
+        model = separate(convert(make_model(), 3))
+        options = {"per_device_train_batch_size": batch_size, "gradient_accumulation_steps": steps, "max_steps": 2}
+        arguments = TrainingArguments(tmp_path, learning_rate=0.1, optim="sgd", **options, **QUIET)
+        trainer = Trainer(model, arguments, train_dataset=examples(), eval_dataset=examples())
+        trainer.train()
+        return model, trainer.evaluate()["eval_loss"]
+
+    large, large_loss = train(8, 1)
+    small, small_loss = train(2, 4)
+    for name, parameter in large.named_parameters():
+        assert torch.allclose(parameter, small.get_parameter(name), atol=1e-6), name
+    assert small_loss == pytest.approx(large_loss, rel=1e-6)
+    before = separate(convert(make_model(), 3))
+    assert not torch.equal(large.lm_head.shift.weight, before.lm_head.shift.weight)
+
+
+def test_trainer_saves_what_can_be_loaded(tmp_path):
+    from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+
+    model = convert(make_model(), 3)
+    options = QUIET | {"save_strategy": "steps", "save_steps": 1, "max_steps": 1}
+    Trainer(model, TrainingArguments(tmp_path, **options), train_dataset=examples()).train()
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "checkpoint-1")
+    assert torch.equal(loaded.lm_head.shift.weight, model.lm_head.shift.weight)
+    assert loaded.lm_head.shift.weight.any()
+
+
+def test_mixed_precision_of_accelerate():
+    accelerator = accelerate.Accelerator(cpu=True, mixed_precision="bf16")
+    model = accelerator.prepare(separate(convert(make_model(), 3)).train())
+    ids = some_ids()
+    loss = model(ids, labels=ids).loss
+    accelerator.backward(loss)
+    assert loss.dtype == torch.float32
+    assert accelerator.unwrap_model(model).lm_head.shift.weight.grad.abs().max() > 0
+
+
+# --- PEFT -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_adapter_trains_beside_the_mixture_and_is_saved(tmp_path):
+    peft = pytest.importorskip("peft")
+    config = peft.LoraConfig(target_modules=["q_proj"], modules_to_save=MIXTURE_MODULES, task_type="CAUSAL_LM")
+    torch.manual_seed(4)
+    model = peft.get_peft_model(convert(make_model(), 3), config).train()
+    ids = some_ids()
+    optimizer = torch.optim.SGD(model.parameters(), 1.0)
+    for _ in range(2):
+        model(ids, labels=ids).loss.backward()
+        optimizer.step()
+    head = model.get_base_model().lm_head
+    assert head.shift.weight.abs().max() > 0
+    assert head.weight.grad is None
+    model.save_pretrained(tmp_path)
+    torch.manual_seed(4)  # the W_h are drawn at random, and saved with the adapter
+    again = peft.PeftModel.from_pretrained(convert(make_model(), 3), tmp_path)
+    with torch.no_grad():
+        assert torch.equal(again.eval()(ids).logits, model.eval()(ids).logits)
+
+
+def test_an_adapter_on_the_mixture_is_an_error():
+    peft = pytest.importorskip("peft")
+    with pytest.raises(ValueError, match="ResidualMoSHead"):
+        peft.get_peft_model(convert(make_model(), 3), peft.LoraConfig(target_modules=["lm_head"]))
+
+
+def test_a_model_with_an_adapter_is_not_converted():
+    peft = pytest.importorskip("peft")
+    with pytest.raises(UserError, match="adapters"):
+        convert(peft.get_peft_model(make_model(), peft.LoraConfig(target_modules=["lm_head"])))
+
+
+# --- TRL ------------------------------------------------------------------------------------------------------------
+
+
+def test_sft_trainer_trains_the_mixture(tmp_path):
+    trl = pytest.importorskip("trl")
+    from datasets import Dataset
+
+    rows = [row[:n] for row, n in zip(some_ids(8, 12).tolist(), LENGTHS, strict=True)]
+    model = separate(convert(make_model(), 3))
+    with torch.no_grad():
+        losses = [model(torch.tensor([row]), labels=torch.tensor([row])).loss.item() * (len(row) - 1) for row in rows]
+    expected = sum(losses) / sum(len(row) - 1 for row in rows)
+    before = model.lm_head.shift.weight.detach().clone()
+    arguments = trl.SFTConfig(
+        tmp_path, max_steps=1, per_device_train_batch_size=8, learning_rate=0.01, bf16=False, **QUIET
+    )
+    trainer = trl.SFTTrainer(
+        model, arguments, train_dataset=Dataset.from_dict({"input_ids": rows}), processing_class=word_tokenizer()
+    )
+    assert trainer.train().training_loss == pytest.approx(expected, rel=1e-5)
+    assert not torch.equal(model.lm_head.shift.weight, before)
+
+
+def test_per_token_results_for_trl():
+    pytest.importorskip("trl")
+    from trl.trainer.utils import add_fused_lm_head
+
+    model = separate(convert(make_model(), 3)).train()
+    add_fused_lm_head(model, outputs=("log_probs", "entropy", "is_top1"))
+    ids = some_ids()
+    labels = ids.clone()
+    labels[0, :5] = -100
+    output = model(ids, labels=labels, fused_lm_head=True)
+    log_p = model.eval()(ids).logits[:, :-1]
+    counts = labels[:, 1:] != -100
+    targets = ids[:, 1:]
+    assert torch.equal(output.label_mask, counts)
+    assert torch.allclose(output.log_probs, log_p.gather(-1, targets[..., None])[..., 0] * counts, atol=1e-5)
+    assert torch.allclose(output.entropy, -(log_p.exp() * log_p).sum(-1) * counts, atol=1e-5)
+    assert torch.equal(output.is_top1.bool(), (log_p.argmax(-1) == targets) & counts)
+
+
+def test_a_temperature_of_trl_is_an_error():
+    pytest.importorskip("trl")
+    from trl.trainer.utils import add_fused_lm_head
+
+    with pytest.raises(UserError, match="temperature"):
+        add_fused_lm_head(convert(make_model()), temperature=0.7)
+
+
+def word_tokenizer():
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    words = {f"w{i}": i for i in range(VOCABULARY)}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="w0"))
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="w0", eos_token="w1", unk_token="w0")
