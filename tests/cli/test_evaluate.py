@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from helpers import fails, highrank
@@ -98,3 +99,12 @@ def test_a_damaged_file_is_an_error(place, trained):
     assert model.name in fails("evaluate", "run", cwd=place)
     (trained / "run.json").write_text("[]")
     assert "run.json" in fails("evaluate", "run", cwd=place)
+
+
+@pytest.mark.parametrize("method", [[], ["--batch-size", 3], ["--cache"], ["--dynamic"]])
+def test_log_probs_of_all_tokens_give_the_perplexity(place, trained, method):
+    result = evaluate(*method, "--log-probs", "log_probs.npy", cwd=place)
+    log_probs = np.load(place / "log_probs.npy")
+    assert log_probs.dtype == np.float16
+    assert len(log_probs) == result["tokens"]
+    assert np.exp(-log_probs.mean(dtype=np.float64)) == pytest.approx(result["perplexity"], rel=1e-3)

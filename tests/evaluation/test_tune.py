@@ -55,7 +55,7 @@ def test_rounds_repeat_until_nothing_changes():
 
 def test_a_point_that_diverges_is_never_chosen(monkeypatch):
     def evaluation(model, ids, statistics, settings, on_progress):
-        return Evaluation(math.nan if settings.lr > 0.015 else -settings.lr, 23)
+        return Evaluation(torch.full((23,), math.nan if settings.lr > 0.015 else -settings.lr))
 
     monkeypatch.setattr("highrank.evaluation.tune.dynamic_evaluate", evaluation)
     tuning = tune_dynamic(make("mos"), torch.arange(24) % V, [], START)
@@ -64,7 +64,7 @@ def test_a_point_that_diverges_is_never_chosen(monkeypatch):
 
 
 def test_the_number_of_points_is_bounded(monkeypatch):
-    monkeypatch.setattr("highrank.evaluation.tune.dynamic_evaluate", lambda *_: Evaluation(-_[3].lr, 23))
+    monkeypatch.setattr("highrank.evaluation.tune.dynamic_evaluate", lambda *_: Evaluation(torch.full((23,), -_[3].lr)))
     tuning = tune_dynamic(make("mos"), torch.arange(24) % V, [], START)  # the loss falls with the rate without end
     assert tuning.points == len(tuning.tried) == MOST_POINTS
     assert tuning.best.lr == max(point["lr"] for point in tuning.tried)

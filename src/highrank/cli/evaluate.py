@@ -43,6 +43,9 @@ def evaluate(
     segment: Annotated[int | None, typer.Option(min=1, help="--dynamic: words between updates.")] = None,
     window: Annotated[int | None, typer.Option(min=1, help="--cache: words that it remembers.")] = None,
     theta: Annotated[float | None, typer.Option(min=0.0, help="--cache: sharpness of its attention.")] = None,
+    log_probs: Annotated[
+        Path | None, typer.Option(help="Also write the log-probability of every predicted token: .npy of float16.")
+    ] = None,
     data_dir: DataDir = None,
     device: Device = "auto",
     as_json: AsJson = False,
@@ -62,7 +65,7 @@ def evaluate(
     from highrank.evaluation.perplexity import evaluate as evaluate_plain
     from highrank.evaluation.score import bits_per_character, format_score
     from highrank.recipes import DialogRecipe
-    from highrank.runs.evaluations import PUBLISHED, AdaptiveEvaluation
+    from highrank.runs.evaluations import PUBLISHED, AdaptiveEvaluation, write_log_probs
     from highrank.runs.folder import Run, run_corpus
     from highrank.schema import to_json
 
@@ -83,8 +86,10 @@ def evaluate(
 
     torch_device = find_device(device)
     if isinstance(Run(run).recipe(), DialogRecipe):
-        if dynamic or cache or batch_size > 1:
-            raise UserError(f"{run} is a dialog model: --dynamic, --cache and --batch-size are for language models.")
+        if dynamic or cache or batch_size > 1 or log_probs:
+            raise UserError(
+                f"{run} is a dialog model: --dynamic, --cache, --batch-size and --log-probs are for language models."
+            )
         _evaluate_dialogs(run, split, data_dir, torch_device, as_json)
         return
     model = highrank.load(run, torch_device).model
@@ -107,6 +112,8 @@ def evaluate(
         else:
             ids = corpus.ids(split)
             result = evaluate_plain(model, ids, batch_size, on_progress=partial(on_stage, f"evaluating {split}"))
+    if log_probs is not None:
+        write_log_probs(log_probs, result)
     row |= {"tokens": result.tokens, "nll": result.nll, "perplexity": result.perplexity}
     if corpus.level == "char":
         row["bits_per_character"] = bits_per_character(result.perplexity)

@@ -40,20 +40,20 @@ def cache_evaluate(
     block: int = 500,
     on_progress: OnProgress = no_progress,
 ) -> Evaluation:
-    """Compute the mean loss of ids[1:] under the mixture of model and cache.
+    """Compute the losses of ids[1:] under the mixture of model and cache.
 
     `block` is the number of steps per forward pass; it bounds memory and does not change the result.
     """
     blocks = read_blocks(model, ids, block, on_progress)
     p_model, p_cache = cache_probabilities(blocks, [(min(settings.window, len(ids)), settings.theta)])
-    return Evaluation(mixed_nll(p_model, p_cache[0], settings.lamb), len(ids) - 1)
+    return Evaluation(mixed_losses(p_model, p_cache[0], settings.lamb))
 
 
-def mixed_nll(p_model: Tensor, p_cache: Tensor, lamb: float) -> float:
-    """Compute the mean loss of the mixture; the first prediction is the model's, because the cache is empty there."""
+def mixed_losses(p_model: Tensor, p_cache: Tensor, lamb: float) -> Tensor:
+    """Compute the losses of the mixture; the first prediction is the model's, because the cache is empty there."""
     mixed = (1 - lamb) * p_model + lamb * p_cache
     mixed[0] = p_model[0]
-    return -mixed.log().mean().item()
+    return -mixed.log()
 
 
 def read_blocks(

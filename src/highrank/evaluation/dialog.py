@@ -57,19 +57,17 @@ def evaluate_dialogs(
     score: Callable[[Batch], Tensor] | None = None,
     on_progress: OnProgress = no_progress,
 ) -> Evaluation:
-    """Compute the mean loss per response word, counting every <eos>.
+    """Compute the loss of every response word, with one <eos> per response, batch by batch.
 
     `score` replaces the model's forward pass, for example to validate in the precision of training.
     """
-    total = torch.zeros((), dtype=torch.float64, device=batches.device)
-    tokens = torch.zeros((), dtype=torch.int64, device=batches.device)
+    losses = []
     plan = batches.plan()
     for done, examples in enumerate(plan, 1):
         batch = batches.build(examples)
-        total += (score or model)(batch).double().sum()
-        tokens += batch.target_mask.sum()
+        losses.append((score or model)(batch)[batch.target_mask].double())
         on_progress(done, len(plan))
-    return Evaluation((total / tokens).item(), int(tokens))
+    return Evaluation(torch.cat(losses))
 
 
 @torch.no_grad()

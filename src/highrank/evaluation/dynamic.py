@@ -71,7 +71,7 @@ def dynamic_evaluate(
     settings: DynamicSettings,
     on_progress: OnProgress = no_progress,
 ) -> Evaluation:
-    """Compute the mean loss of ids[1:] with a copy of the model that learns after every segment."""
+    """Compute the losses of ids[1:] with a copy of the model that learns after every segment."""
     model = copy.deepcopy(model).eval()
     device = next(model.parameters()).device
     parameters = list(model.parameters())
@@ -89,10 +89,8 @@ def dynamic_evaluate(
 
     words = ids[:-1, None].to(device)  # (T - 1, 1)
     targets = ids[1:, None].to(device)
-    total = torch.zeros((), dtype=torch.float64, device=device)
-    for nll in _segments(model, words, targets, settings.segment, adapt, on_progress):
-        total += nll.double().sum()
-    return Evaluation((total / (len(ids) - 1)).item(), len(ids) - 1)
+    segments = _segments(model, words, targets, settings.segment, adapt, on_progress)
+    return Evaluation(torch.cat([nll[:, 0].double() for nll in segments]))
 
 
 def _segments(
@@ -150,4 +148,4 @@ class _GraphReplay:
         self.x.copy_(x)
         self.y.copy_(y)
         self.graph.replay()
-        return self.nll
+        return self.nll.clone()  # the next replay overwrites it

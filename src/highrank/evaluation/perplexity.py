@@ -24,10 +24,19 @@ P = ParamSpec("P")
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Evaluation:
-    nll: float  # nats per token
-    tokens: int  # predicted
+    losses: Tensor  # (n,) float64: -log p of every predicted token, in nats
+
+    @property
+    def nll(self) -> float:
+        """The mean loss in nats per token."""
+        return self.losses.mean().item()
+
+    @property
+    def tokens(self) -> int:
+        """The number of predicted tokens."""
+        return len(self.losses)
 
     @property
     def perplexity(self) -> float:
@@ -61,7 +70,7 @@ def evaluate(
     score: Callable[[Tensor, Tensor, list[State]], tuple[Tensor, Hidden]] | None = None,
     on_progress: OnProgress = no_progress,
 ) -> Evaluation:
-    """Compute the mean loss of ids[1:] in `batch_size` columns.
+    """Compute the losses of ids[1:] in `batch_size` columns.
 
     `window` is the number of rows per forward pass; it bounds memory and does not change the result. `score` replaces
     the model's forward pass, for example to validate in the precision of training.
@@ -72,14 +81,14 @@ def evaluate(
     words, targets, real = prediction_columns(ids.to(device), batch_size)
     window = window or max(1, 2000 // words.shape[1])
     state = model.initial_state(words.shape[1])
-    total = torch.zeros((), dtype=torch.float64, device=device)
+    losses = []
     for start in range(0, len(words), window):
         rows = slice(start, start + window)
         nll, hidden = (score or model)(words[rows], targets[rows], state)
         state = hidden.state
-        total += (nll.double() * real[rows]).sum()
+        losses.append(nll.double())
         on_progress(min(start + window, len(words)), len(words))
-    return Evaluation((total / (len(ids) - 1)).item(), len(ids) - 1)
+    return Evaluation(torch.cat(losses).t()[real.t()])
 
 
 def prediction_columns(ids: Tensor, batch_size: int) -> tuple[Tensor, Tensor, Tensor]:

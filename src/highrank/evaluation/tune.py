@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from highrank.evaluation.cache import Block, cache_probabilities, mixed_nll, read_blocks
+from highrank.evaluation.cache import Block, cache_probabilities, mixed_losses, read_blocks
 from highrank.evaluation.dynamic import dynamic_evaluate
 from highrank.evaluation.perplexity import in_eval_mode
 from highrank.evaluation.score import perplexity
@@ -134,7 +134,10 @@ def tune_cache(
             break
         p_model, p_caches = cache_probabilities(_with_progress(blocks, on_progress), list(new.values()))
         for (place, (window, theta)), p_cache in zip(new.items(), p_caches, strict=True):
-            scored = [(CacheSettings(window, theta, lamb), mixed_nll(p_model, p_cache, lamb)) for lamb in lambdas]
+            scored = [
+                (CacheSettings(window, theta, lamb), mixed_losses(p_model, p_cache, lamb).mean().item())
+                for lamb in lambdas
+            ]
             losses[place] = min(nll for _, nll in scored)
             points += scored
         best = min(losses, key=losses.__getitem__)
