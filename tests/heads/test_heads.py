@@ -107,7 +107,7 @@ def test_components_are_mixture_weights_and_context_vectors(name):
     assert pi.shape == (3, 5, K)
     assert h.shape == (3, 5, K, D)
     torch.testing.assert_close(pi.sum(-1), torch.ones(3, 5))
-    assert h.abs().max() <= 1
+    assert h.abs().max() <= head.scale
     assert head.prior.bias is None
     assert head.latent.bias is not None
 
@@ -119,7 +119,7 @@ def test_mos_mixes_probabilities_and_moc_contexts():
     moc.load_state_dict(mos.state_dict())
     g, prior, latent = torch.randn(8, IN).double(), mos.prior, mos.latent
     pi = torch.softmax(g @ prior.weight.T, -1)
-    h = torch.tanh(g @ latent.weight.T + latent.bias).view(8, K, D)
+    h = mos.scale * torch.tanh(g @ latent.weight.T + latent.bias).view(8, K, D)
     for mine, theirs in zip(mos.components(g), (pi, h), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=0)
     mixed = (pi[..., None] * torch.softmax(h @ mos.weight.T + mos.bias, -1)).sum(1)
@@ -180,6 +180,111 @@ def test_calling_a_head_returns_its_loss(name):
     assert torch.equal(head(g, targets), head.nll(g, targets))
 
 
+@pytest.mark.parametrize("name", HEADS)
+def test_calling_a_head_without_targets_returns_log_probabilities(name):
+    head, width = make(name)
+    g = torch.randn(5, 3, width)
+    assert torch.equal(head(g), head.log_prob(g))
+
+
+EXCHANGED = {
+    "in_features": IN, "embed_dim": D, "vocab_size": V, "n_components": K, "dropout": 0.5, "batch_first": True,
+    "bias": False, "scale": 2.0, "impl": "chunked", "slab_bytes": 4096,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [SoftmaxHead, MoCHead, MoSHead])
+def test_heads_take_the_same_keyword_arguments(kind):
+    head = kind(**EXCHANGED, weight=nn.Parameter(torch.randn(V, D)))
+    g, targets = torch.randn(2, 6, IN), torch.randint(V, (2, 6))
+    head.nll(g, targets).mean().backward()
+    assert all(p.grad is not None for p in head.parameters())
+    assert head.eval().log_prob(g).shape == (2, 6, V)
+
+
+def test_a_softmax_projects_states_to_another_embedding_size():
+    head = SoftmaxHead(IN, V, embed_dim=D).double()
+    g = 3 * torch.randn(200, IN, dtype=torch.float64)
+    logits = (g @ head.latent.weight.T + head.latent.bias) @ head.weight.T
+    torch.testing.assert_close(head.log_prob(g), logits.log_softmax(-1))
+    torch.testing.assert_close(head.nll(g, torch.zeros(200, dtype=torch.long)), -logits.log_softmax(-1)[:, 0])
+
+
+def test_a_softmax_drops_the_same_features_at_every_time_step():
+    head = SoftmaxHead(IN, V, dropout=0.5, batch_first=True)
+    h = head.context(torch.ones(2, 6, IN))
+    assert torch.equal(h, h[:, :1].expand_as(h))
+    assert set(h.unique().tolist()) == {0.0, 2.0}
+    assert torch.equal(head.eval().context(torch.ones(2, 6, IN)), torch.ones(2, 6, IN))
+
+
+@pytest.mark.parametrize("std", [0.02, 0.1, 1.0])
+@pytest.mark.parametrize("width", [48, 768])
+@pytest.mark.parametrize("kind", [MoCHead, MoSHead])
+def test_a_mixture_starts_with_logits_of_the_same_spread_for_any_tied_embedding(kind, width, std):
+    weight = nn.Parameter(std * torch.randn(500, width))
+    head = kind(width, width, 500, K, weight=weight)
+    with torch.no_grad():
+        _, h = head.components(torch.randn(100, width))
+        logits = h @ weight.T
+    assert 0.4 < logits.std() < 0.6
+    assert head.scale.item() == pytest.approx(1 / weight.square().sum(1).mean().sqrt().item())
+
+
+def test_the_scale_is_saved_with_the_weights():
+    saved = MoSHead(IN, D, V, K, weight=nn.Parameter(torch.randn(V, D)))
+    loaded = MoSHead(IN, D, V, K)
+    loaded.load_state_dict(saved.state_dict())
+    g = torch.randn(5, IN)
+    assert torch.equal(loaded(g), saved(g))
+
+
+def test_init_mixture_fits_the_scale_after_another_initialisation():
+    embedding = nn.Embedding(V, D)
+    head = MoSHead(IN, D, V, K, weight=embedding.weight)
+    nn.init.constant_(embedding.weight, 0.01)
+    nn.init.zeros_(head.latent.weight)
+    head.init_mixture()
+    assert head.scale.item() == pytest.approx(100 / D**0.5)
+    assert head.latent.weight.std() > 0.1
+    assert (embedding.weight == 0.01).all()
+
+
+@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("head_dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_states_of_any_precision_work_under_autocast(name, head_dtype, dtype):
+    head, width = make(name)
+    head = head.to(head_dtype)
+    g, targets = torch.randn(7, width, dtype=dtype, requires_grad=True), torch.randint(V, (7,))
+    with torch.autocast("cpu", torch.bfloat16):
+        nll = head.nll(g, targets)
+        log_p = head.log_prob(g)
+    nll.mean().backward()
+    assert g.grad.dtype == dtype
+    torch.testing.assert_close(nll.double(), -log_p.gather(-1, targets[:, None])[:, 0].double(), rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("ignore_index", [None, -100])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex64], ids=str)
+def test_states_must_be_floating_point(name, dtype, ignore_index):
+    head, width = make(name)
+    g = torch.ones(3, width, dtype=dtype)
+    with pytest.raises(ValueError, match=f"^g .*{dtype}"):
+        head.nll(g, torch.zeros(3, dtype=torch.long), ignore_index=ignore_index)
+    with pytest.raises(ValueError, match=f"^g .*{dtype}"):
+        head.log_prob(g)
+
+
+@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("slab_bytes", [0, -1])
+def test_slab_bytes_must_be_positive(name, slab_bytes):
+    head, width = make(name)
+    with pytest.raises(ValueError, match=f"^slab_bytes.*{slab_bytes}"):
+        head.nll(torch.randn(3, width), torch.zeros(3, dtype=torch.long), slab_bytes=slab_bytes)
+
+
 def test_only_mos_exceeds_rank_d_plus_2():
     ranks = {}
     for name in HEADS:
@@ -216,7 +321,7 @@ def test_repr_shows_the_sizes():
     assert "in_features=12, embed_dim=6, vocab_size=40, n_components=4, dropout=0.5, bias=True" in repr(
         make("mos", dropout=0.5)[0]
     )
-    assert repr(make("softmax", bias=False)[0]) == "SoftmaxHead(in_features=6, vocab_size=40, bias=False)"
+    assert "in_features=6, embed_dim=6, vocab_size=40, dropout=0.0, bias=False" in repr(make("softmax", bias=False)[0])
 
 
 @pytest.mark.parametrize("name", HEADS)

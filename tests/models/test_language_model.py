@@ -71,6 +71,14 @@ def test_every_dropout_of_the_spec_reaches_its_place():
     assert [layer.weight_drop for layer in model.backbone.layers] == [rates["weight_drop"]] * 2
 
 
+def test_recipes_bound_context_vectors_by_1_as_the_paper_does():
+    model = build_model(ModelSpec(**MOS), V)
+    g = torch.randn(5, model.head.in_features)
+    expected = torch.tanh(model.head.latent(g)).unflatten(-1, (3, 6))
+    assert torch.equal(model.head.components(g)[1], expected)
+    assert "head.scale" not in model.state_dict()
+
+
 def test_embeddings_are_tied_unless_the_spec_unties_them():
     tied = build_model(ModelSpec(**MOS), V)
     assert tied.head.weight is tied.backbone.embedding

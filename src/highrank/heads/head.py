@@ -46,7 +46,7 @@ class Head(nn.Module):
         ignore_index: int | None = None,
         slab_bytes: int | None = None,
     ) -> Tensor:
-        """Return `nll(g, targets)`, or `log_prob(g)` without targets.
+        """Return `nll(g, targets)`, or `log_prob(g)` without targets, which a model can use as its logits.
 
         This is the entry point for hooks, `torch.compile` and data parallelism.
         """
@@ -80,10 +80,14 @@ def tied_or_new_embedding(weight: nn.Parameter | None, vocab_size: int, embed_di
 
 
 def cast_for_product(g: Tensor, weight: Tensor) -> Tensor:
-    """Check the last size of g, and cast it to the dtype of `weight`; autocast casts by itself."""
+    """Check g, and cast it to the dtype of `weight`; autocast casts by itself, except from float64."""
+    if not g.is_floating_point():
+        raise ValueError(f"g must have a floating-point dtype, got {g.dtype}")
     if g.shape[-1:] != weight.shape[-1:]:
         raise ValueError(f"g must have in_features = {weight.shape[-1]} as its last size, got shape {tuple(g.shape)}")
-    return g if is_autocast(g.device.type) else g.to(weight.dtype)
+    if is_autocast(g.device.type) and torch.float64 not in (g.dtype, weight.dtype):
+        return g
+    return g.to(weight.dtype)
 
 
 class MaskedTokens(NamedTuple):
@@ -116,4 +120,4 @@ def mask_padding(g: Tensor, targets: Tensor, vocab_size: int, ignore_index: int 
     if ignore_index is None:
         return MaskedTokens(g, targets, None)
     padding = targets == ignore_index
-    return MaskedTokens(torch.where(padding.unsqueeze(-1), 0.0, g), targets.masked_fill(padding, 0), padding)
+    return MaskedTokens(g.masked_fill(padding.unsqueeze(-1), 0), targets.masked_fill(padding, 0), padding)

@@ -1,7 +1,7 @@
 """The Mixture-of-Softmaxes head (section 2.4 of the paper).
 
     pi_k = softmax_k(w_pi,k . g)                      mixture weights
-    h_k = tanh(W_h,k g + b_h,k)                       context vectors
+    h_k = s tanh(W_h,k g + b_h,k)                     context vectors; s = 1 in the paper
     p(x | c) = sum_k pi_k softmax(h_k W^T + b)_x      mixed after the softmax: the rank of log p is not limited by D
 
 `MoSHead.from_linear` puts a mixture in the place of a trained linear layer, and starts exactly equal to it:
@@ -28,6 +28,7 @@ class MoSHead(Head):
     `weight` ties the output embedding to a (vocab_size, embed_dim) parameter. In training, `dropout` zeroes the same
     features of h at every time step; g is (time, batch, in_features), or (batch, time, in_features) with `batch_first`.
     A g of two dimensions has no time dimension: every row gets its own mask.
+    `scale` is the constant s. By default it fits the embeddings: `init_mixture` explains it.
     `impl` and `slab_bytes` are passed to `highrank.ops.mos_nll`.
 
     >>> head = MoSHead(in_features=620, embed_dim=280, vocab_size=10_000, n_components=15, dropout=0.29)
@@ -47,6 +48,7 @@ class MoSHead(Head):
         batch_first: bool = False,
         bias: bool = True,
         weight: nn.Parameter | None = None,
+        scale: float | None = None,
         impl: Impl = "auto",
         slab_bytes: int | None = None,
     ) -> None:
@@ -66,6 +68,33 @@ class MoSHead(Head):
         self.latent = AlignedLinear(in_features, n_components * embed_dim)  # an nn.Linear that is fast for any size
         self.weight = tied_or_new_embedding(weight, vocab_size, embed_dim)
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
+        self.scale: Tensor | float
+        if scale is None:
+            self.register_buffer("scale", _fitting_scale(self.weight))  # saved with the weights: it depends on them
+        else:
+            self.scale = scale
+
+    def init_mixture(self) -> None:
+        """Draw `prior` and `latent` like `nn.Linear`, and fit the default `scale` to the present embeddings.
+
+        tanh bounds h, so with small embeddings all logits are close to zero and a model hardly learns at first. The
+        default scale, one over the root mean square norm of the embeddings, gives every size of embeddings the logits
+        that the paper's have at the start: U(-0.1, 0.1) with D = 300 has norm 1.
+
+        Call it after initialising a tied embedding that was already given to the head, or the whole model with
+        `model.apply(...)`.
+        """
+        self.prior.reset_parameters()
+        self.latent.reset_parameters()
+        self._fit_scale()
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        self._fit_scale()
+
+    def _fit_scale(self) -> None:
+        if isinstance(self.scale, Tensor):
+            self.scale.copy_(_fitting_scale(self.weight))
 
     @staticmethod
     def from_linear(
@@ -100,7 +129,7 @@ class MoSHead(Head):
         """Return log pi (..., K), in float32 at least, and h (..., K, D)."""
         g = cast_for_product(g, self.latent.weight)
         log_pi = torch.log_softmax(self.prior(g).to(torch.promote_types(g.dtype, torch.float32)), dim=-1)
-        h = torch.tanh(self.latent(g))  # (..., K D)
+        h = self.scale * torch.tanh(self.latent(g))  # (..., K D)
         if self.training:
             h = variational_dropout(h, self.dropout, time_dim=1 if self.batch_first else 0)
         return log_pi, h.unflatten(-1, (self.n_components, self.embed_dim))
@@ -145,6 +174,12 @@ class MoSHead(Head):
         return f"{sizes}, n_components={self.n_components}, dropout={self.dropout}, bias={self.bias is not None}"
 
 
+def _fitting_scale(weight: Tensor) -> Tensor:
+    """Return one over the root mean square norm of the (V, D) embeddings."""
+    norm = torch.linalg.vector_norm(weight.detach().float(), dim=1)
+    return norm.square().mean().rsqrt()
+
+
 class ResidualMoSHead(MoSHead):
     """A mixture that starts as a softmax of g: h_k = g + U_k tanh(W_h,k g + b_h,k) with U = 0 and a uniform prior.
 
@@ -170,6 +205,7 @@ class ResidualMoSHead(MoSHead):
             n_components,
             bias=bias,
             weight=weight,
+            scale=1.0,  # g already has the scale that suits the embeddings
             impl=impl,
             slab_bytes=slab_bytes,
         )

@@ -14,15 +14,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from highrank.heads.head import Head, cast_for_product, mask_padding, tied_or_new_embedding
+from highrank.ops.dropout import variational_dropout
+from highrank.ops.linear import AlignedLinear
 from highrank.ops.mos_nll import Impl, mos_nll
-from highrank.ops.parameters import check_sizes
+from highrank.ops.parameters import check_dropouts, check_sizes
 
 
 class SoftmaxHead(Head):
-    """A linear layer and a softmax. The hidden state is the context vector, so D is `in_features`.
+    """A softmax over the products of the hidden state with the word embeddings.
 
-    `weight` ties the output embedding to a (vocab_size, in_features) parameter. `impl` and `slab_bytes` are passed to
-    `highrank.ops.mos_nll`.
+    The hidden state is the context vector h, so D is `in_features`. With another `embed_dim`, h is a linear projection
+    of it. The other options are those of `MoSHead`, so that one head can be exchanged for another; `n_components` and
+    `scale` only matter to mixtures.
 
     >>> head = SoftmaxHead(in_features=400, vocab_size=10_000)
     >>> head.nll(torch.randn(70, 12, 400), torch.randint(10_000, (70, 12))).shape
@@ -34,26 +37,44 @@ class SoftmaxHead(Head):
         in_features: int,
         vocab_size: int,
         *,
+        embed_dim: int | None = None,
+        n_components: int = 1,
+        dropout: float = 0.0,
+        batch_first: bool = False,
         bias: bool = True,
         weight: nn.Parameter | None = None,
+        scale: float | None = None,
         impl: Impl = "auto",
         slab_bytes: int | None = None,
     ) -> None:
         super().__init__()
-        check_sizes(in_features=in_features, vocab_size=vocab_size)
+        embed_dim = in_features if embed_dim is None else embed_dim
+        check_sizes(in_features=in_features, embed_dim=embed_dim, vocab_size=vocab_size, n_components=n_components)
+        check_dropouts(dropout=dropout)
         self.in_features = in_features
+        self.embed_dim = embed_dim
         self.vocab_size = vocab_size
+        self.dropout = dropout
+        self.batch_first = batch_first
         self.impl = impl
         self.slab_bytes = slab_bytes
-        self.weight = tied_or_new_embedding(weight, vocab_size, in_features)
+        self.latent = None if embed_dim == in_features else AlignedLinear(in_features, embed_dim)
+        self.weight = tied_or_new_embedding(weight, vocab_size, embed_dim)
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
+
+    def context(self, g: Tensor) -> Tensor:
+        """Return the context vector h (..., D)."""
+        h = cast_for_product(g, self.weight if self.latent is None else self.latent.weight)
+        if self.latent is not None:
+            h = self.latent(h)
+        return variational_dropout(h, self.dropout, time_dim=1 if self.batch_first else 0) if self.training else h
 
     def nll(
         self, g: Tensor, targets: Tensor, *, ignore_index: int | None = None, slab_bytes: int | None = None
     ) -> Tensor:
         """Return -log p of each target, shape (...), without building (N, V); `Head.nll` explains the options."""
         tokens = mask_padding(g, targets, self.vocab_size, ignore_index)
-        h = cast_for_product(tokens.g, self.weight).reshape(-1, 1, self.in_features)  # (N, 1, D): a mixture of one
+        h = self.context(tokens.g).reshape(-1, 1, self.embed_dim)  # (N, 1, D): a mixture of one
         nll = mos_nll(
             h,
             h.new_zeros(len(h), 1, dtype=torch.promote_types(h.dtype, torch.float32)),  # log pi = log 1
@@ -67,8 +88,9 @@ class SoftmaxHead(Head):
 
     def log_prob(self, g: Tensor) -> Tensor:
         """Return the log-probabilities of the whole vocabulary, (..., V)."""
-        logits = F.linear(cast_for_product(g, self.weight), self.weight, self.bias)  # (..., V)
+        logits = F.linear(self.context(g), self.weight, self.bias)  # (..., V)
         return torch.log_softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)), dim=-1)
 
     def extra_repr(self) -> str:
-        return f"in_features={self.in_features}, vocab_size={self.vocab_size}, bias={self.bias is not None}"
+        sizes = f"in_features={self.in_features}, embed_dim={self.embed_dim}, vocab_size={self.vocab_size}"
+        return f"{sizes}, dropout={self.dropout}, bias={self.bias is not None}"

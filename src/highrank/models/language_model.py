@@ -88,5 +88,11 @@ def build_head(spec: ModelSpec | Seq2SeqSpec, in_features: int, vocab_size: int,
     if spec.head not in mixtures:
         raise ValueError(f"unknown head {spec.head!r}: choose softmax, moc or mos")
     return mixtures[spec.head](
-        in_features, spec.embed_dim, vocab_size, spec.n_components, dropout=spec.dropout_latent, weight=weight
+        in_features,
+        spec.embed_dim,
+        vocab_size,
+        spec.n_components,
+        dropout=spec.dropout_latent,
+        weight=weight,
+        scale=1.0,  # as in the paper
     )

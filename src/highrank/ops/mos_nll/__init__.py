@@ -42,6 +42,8 @@ def mos_nll(
     """
     if impl not in get_args(Impl):
         raise ValueError(f"unknown impl {impl!r}: choose one of {', '.join(get_args(Impl))}")
+    if slab_bytes is not None and slab_bytes < 1:
+        raise ValueError(f"slab_bytes must be at least 1, got {slab_bytes}")
     _check_shapes(h, log_pi, weight, bias, targets)
     compute_dtype = autocast_dtype(h)
     if not torch.is_grad_enabled():
