@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers import fails, highrank
+from helpers import fails, highrank, write_toy_dialogs
 from highrank.data.corpus import cache_folder
 
 
@@ -75,3 +75,49 @@ def test_cache_counts_and_clears_only_its_own_files(tmp_path):
     assert usage == {"ids": (1, 5), "dynamic": (2, 10), "readings": (1, 5)}
     highrank("data", "cache", "--clear", cwd=tmp_path)
     assert [path for path in cache.rglob("*") if path.is_file()] == [corpus]
+
+
+# --- your own text --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def book(tmp_path):
+    path = tmp_path / "book.txt"
+    path.write_text("".join(f"The cat's dog saw line {i % 40}.\n" for i in range(400)))
+    return path
+
+
+def test_make_prints_and_stores_its_counts(book, tmp_path):
+    done = highrank("data", "make", book, "--out", "mine", "--lower", "--min-count", 1, "--json", cwd=tmp_path)
+    description = json.loads(done.stdout)
+    assert description == json.loads((tmp_path / "mine" / "corpus.json").read_text())
+    assert (description["lower"], description["level"], description["unknown"]["train"]) == (True, "word", 0)
+
+
+def test_verify_counts_the_tokens_of_a_made_folder(book, tmp_path):
+    made = highrank("data", "make", book, "--out", "mine", "--level", "bpe", "--max-vocab", 300, cwd=tmp_path)
+    table = made.stdout.splitlines()[1:5]
+    assert highrank("data", "verify", "mine", cwd=tmp_path).stdout.splitlines()[1:5] == table
+
+
+def test_verify_finds_a_made_folder_whose_text_has_changed(book, tmp_path):
+    highrank("data", "make", book, "--out", "mine", cwd=tmp_path)
+    with open(tmp_path / "mine" / "test.txt", "a") as file:
+        file.write("another line\n")
+    assert "mine" in fails("data", "verify", "mine", cwd=tmp_path)
+
+
+def test_verify_says_how_many_words_of_a_raw_folder_are_not_in_train(place):
+    (place / "toy" / "test.txt").write_text("the zebra sees the okapi\n")
+    assert highrank("data", "verify", "toy", cwd=place).stderr.startswith("2 words")
+
+
+def test_verify_reads_a_folder_of_dialogs(tmp_path):
+    write_toy_dialogs(tmp_path / "talks")
+    assert "utterances" in highrank("data", "verify", "talks", cwd=tmp_path).stdout
+
+
+@pytest.mark.parametrize("options", ["--valid book.txt", "--tokenizer book.txt", "--tokenizer mine --lower"])
+def test_make_names_a_wrong_option(book, tmp_path, options):
+    fails("data", "make", book, "--out", "mine", *options.split(), cwd=tmp_path)
+    assert not (tmp_path / "mine").exists()

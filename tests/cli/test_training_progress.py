@@ -122,3 +122,22 @@ def test_the_time_left_is_estimated_from_this_start_only(first_row, left, monkey
         now[0] += (900 - first_row) / 10
         callbacks.epoch_started(3, 1000, 0)
         assert callbacks.run_left(0) == "1m40s"
+
+
+@pytest.mark.parametrize(
+    ("rows", "on_cpu", "messages"), [(1000, True, 1), (100_000, True, 2), (100_000, False, 1)], ids=str
+)
+def test_the_time_of_an_epoch_is_announced_once(rows, on_cpu, messages, monkeypatch):
+    """After a slow first update, 100 rows take 4 seconds; more than 15 minutes are worth a warning on a CPU."""
+    now = [0.0]
+    monkeypatch.setattr(training_progress.time, "perf_counter", lambda: now[0])
+    log = console()
+    with show_training(log, None, None, on_cpu=on_cpu) as callbacks:
+        callbacks.epoch_started(1, rows, 0)
+        now[0] = 20.0
+        for row in (10, 110, 210):
+            callbacks.update_done(row, row, 1.0)
+            now[0] += 4.0
+    lines = log.file.getvalue().splitlines()
+    assert len([line for line in lines if not line.startswith("  ")]) == messages
+    assert lines[0].split()[-1] == ("40s" if rows == 1000 else "1h06m")

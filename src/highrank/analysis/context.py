@@ -12,12 +12,13 @@ from torch import Tensor
 
 from highrank.data.catalog import Level
 from highrank.data.corpus import EOS, Corpus
+from highrank.data.tokenizer import TextCodec
 from highrank.errors import UserError
 
 Ints = npt.NDArray[np.int64]
-MIN_CONTEXT = {"word": 25, "char": 150}  # tokens
-MAX_CONTEXT = {"word": 80, "char": 480}
-MAX_CONTINUATION = {"word": 15, "char": 90}  # tokens shown after the predicted one
+MIN_CONTEXT = {"word": 25, "char": 150, "bpe": 35}  # tokens
+MAX_CONTEXT = {"word": 80, "char": 480, "bpe": 110}
+MAX_CONTINUATION = {"word": 15, "char": 90, "bpe": 20}  # tokens shown after the predicted one
 
 
 class Surroundings:
@@ -63,6 +64,10 @@ def context_starts(lines: Ints, level: Level) -> Ints:
 
 def phrase_ids(phrase: str, corpus: Corpus) -> list[int]:
     """Return the ids of consecutive words (or characters, in a corpus of characters)."""
+    if corpus.tokenizer is not None and phrase.strip():
+        # Within a line, the pieces of a BPE include the space before them.
+        text = f" {phrase.strip()}" if corpus.level == "bpe" else phrase
+        return TextCodec(corpus.words, corpus.level, corpus.tokenizer).encode(text).ids
     tokens = phrase.split() if corpus.level == "word" else list(phrase)
     if not tokens:
         raise UserError("the phrase to look for is empty: give at least one word of the vocabulary.")

@@ -3,16 +3,19 @@
 import contextlib
 import dataclasses
 import hashlib
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.text import Text
 
+from highrank.cli import data_make
 from highrank.cli.console import out, print_json, print_written, say
 from highrank.cli.options import AsJson, DataDir
 from highrank.errors import UserError
 
-app = typer.Typer(help="List, check and prepare corpora, and manage the cache.", no_args_is_help=True)
+app = typer.Typer(help="List, check, make and prepare corpora, and manage the cache.", no_args_is_help=True)
+app.command()(data_make.make)
 CorpusName = Annotated[str, typer.Argument(metavar="CORPUS", help="penn, wikitext-2, pydoc, text8 or switchboard.")]
 
 
@@ -43,14 +46,24 @@ def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def verify(name: CorpusName, data_dir: DataDir = None) -> None:
-    """Check the counts and checksums of your copy of a corpus."""
-    from highrank.data.corpus import corpus_info, find_folder, load_corpus
+def verify(
+    name: Annotated[str, typer.Argument(metavar="CORPUS", help="A corpus of 'highrank data list', or any folder.")],
+    data_dir: DataDir = None,
+) -> None:
+    """Check the counts and checksums of your copy of a corpus, or count the tokens of any folder."""
+    from highrank.data.catalog import CorpusInfo
+    from highrank.data.corpus import corpus_info, find_folder, load_corpus, own_folder
     from highrank.data.dialog import load_dialog_corpus
     from highrank.data.text8 import is_published, text8_file
     from highrank.recipes.dialog import DialogDataSpec
 
-    info = corpus_info(name)
+    if folder := own_folder(name, data_dir):
+        _verify_folder(folder)
+        return
+    if folder := own_folder(name, data_dir, ".jsonl"):
+        info = CorpusInfo(str(folder), title="", licence="", source="", level="word", suffix=".jsonl")
+    else:
+        info = corpus_info(name)
     if info.suffix == ".jsonl":
         dialogs = load_dialog_corpus(DialogDataSpec(name), data_dir)
         counts = ", ".join(f"{split} {len(part.first):,}" for split, part in dialogs.splits.items())
@@ -69,6 +82,22 @@ def verify(name: CorpusName, data_dir: DataDir = None) -> None:
         file = find_folder(name, data_dir, info.suffix) / f"{split}{info.suffix}"
         correct = hashlib.sha256(file.read_bytes()).hexdigest() == expected
         say(f"  {file.name}: {'checksum correct' if correct else other}")
+
+
+def _verify_folder(folder: Path) -> None:
+    """Read a folder of text, and print what training would find there."""
+    from highrank.data.corpus import read_corpus
+    from highrank.data.own_text import read_description
+
+    corpus = read_corpus(folder)
+    tokens = {split: len(ids) for split, ids in corpus.splits.items()}
+    unknown = {split: corpus.count_unknown(split) for split in corpus.splits}
+    if made := read_description(folder):
+        if made.tokens != tokens:
+            raise UserError(f"the text in {folder} has changed since the corpus was made: make it again.")
+        unknown = made.unknown
+    data_make.print_counts(str(folder), corpus.level, corpus.vocab_size, tokens, unknown)
+    data_make.note_unseen(corpus)
 
 
 @app.command()

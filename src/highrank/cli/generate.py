@@ -45,25 +45,22 @@ def generate(
 
     torch_device = find_device(device)
     loaded = highrank.load(run, torch_device)
-    by_word = Run(run).info().corpus_level == "word"
-    index = {word: i for i, word in enumerate(loaded.words)}
-    if EOS not in index:
+    codec = Run(run).codec()
+    if codec.eos is None:
         prompt = prompt.replace(EOS, " ")  # text8 has no line ends
-    tokens = prompt.split() if by_word else _characters(prompt, EOS)
-    if not tokens:
+    encoded = codec.encode(prompt)
+    if not encoded.ids:
         raise UserError("--prompt is empty: give at least one word, for example --prompt '<eos>'.")
-    unknown = [token for token in tokens if token not in index]
-    if unknown and "<unk>" not in index:
-        raise UserError(f'"{unknown[0]}" is not in the vocabulary of the model ({run}/vocabulary.json).')
-    if unknown:
-        note(f"not in the vocabulary, replaced by <unk>: {' '.join(unknown)}")
-    ids = torch.tensor([index.get(token, index.get("<unk>", 0)) for token in tokens], device=torch_device)
-    if beam is not None and EOS not in index:
-        raise UserError(f"{run} has no line ends, where a beam search would stop: leave out --beam.")
+    if encoded.unknown:
+        note(f"not in the vocabulary, replaced by <unk>: {' '.join(encoded.unknown)}")
+    ids = torch.tensor(encoded.ids, device=torch_device)
     if beam is not None:
-        found = continue_by_beam(loaded.model, ids, eos=index[EOS], beam_size=beam, max_length=length)
+        if codec.eos is None:
+            raise UserError(f"{run} has no line ends, where a beam search would stop: leave out --beam.")
+        found = continue_by_beam(loaded.model, ids, eos=codec.eos, beam_size=beam, max_length=length)
         for words, log_prob in zip(found.to_lists()[0], found.log_prob[:, 0].tolist(), strict=False):
-            print(f"{log_prob:9.2f}  {_join(tokens + [loaded.words[i] for i in words], EOS, by_word)}")
+            text = codec.decode(encoded.ids + words).strip("\n")
+            print(f"{log_prob:9.2f}  {text}")
         return
     stream = generate_ids(
         loaded.model,
@@ -73,19 +70,4 @@ def generate(
         top_p=top_p,
         generator=torch.Generator().manual_seed(seed),
     )
-    print(_join(tokens + [loaded.words[i] for i in itertools.islice(stream, length)], EOS, by_word))
-
-
-def _join(words: list[str], eos: str, by_word: bool) -> str:
-    """Return words or characters as text, with a line break for every <eos>."""
-    if by_word:
-        text = "\n".join(line.strip() for line in " ".join(words).split(eos))
-    else:
-        text = "".join("\n" if word == eos else word for word in words)
-    return text.strip("\n")
-
-
-def _characters(prompt: str, eos: str) -> list[str]:
-    """Split a prompt into characters, and <eos> into one token."""
-    first, *rest = prompt.split(eos)
-    return [*first, *(token for part in rest for token in (eos, *part))]
+    print(codec.decode([*encoded.ids, *itertools.islice(stream, length)]).strip("\n"))

@@ -28,7 +28,7 @@ def recipes(
     for corpus in dict.fromkeys(recipe.data.corpus for recipe in chosen):
         group = [recipe for recipe in chosen if recipe.data.corpus == corpus]
         table = _side_by_side(group)
-        table.title = f"corpus {corpus}"
+        table.title = f"corpus {corpus}" if corpus else "your own text: --set data.corpus=FOLDER"
         print_in_parts(table, repeat=1)
         about = Table.grid(padding=(0, 2))
         about.add_column(no_wrap=True)

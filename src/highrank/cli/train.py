@@ -1,6 +1,7 @@
 """`highrank train`: train a recipe, or resume a run."""
 
 import contextlib
+import math
 import os
 import shlex
 import signal
@@ -16,6 +17,10 @@ from highrank.cli.options import DataDir, Device, find_device, format_setting, p
 from highrank.errors import UserError
 
 if TYPE_CHECKING:
+    import torch
+
+    from highrank.data.corpus import Corpus
+    from highrank.data.dialog import DialogCorpus
     from highrank.recipes import AnyRecipe
     from highrank.runs.folder import Run
 
@@ -43,6 +48,9 @@ def train(
     ] = 120.0,
     graphs: Annotated[bool, typer.Option(help="Run training steps as CUDA graphs on an NVIDIA GPU.")] = True,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run from its last checkpoint.")] = False,
+    init_from: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Start a new run with the best weights of another one.")
+    ] = None,
     finetune: Annotated[
         bool,
         typer.Option("--finetune", help="With --resume: end the current stage and finetune the best weights now."),
@@ -54,7 +62,7 @@ def train(
 
       highrank train pydoc-mos --max-epochs 3
 
-      highrank train ptb-mos --set data.corpus=my-folder --set data.level=char
+      highrank train small-mos --set data.corpus=my-text
 
       highrank train ptb-mos --data-dir corpora --time-budget 25m
 
@@ -63,7 +71,8 @@ def train(
       highrank train swda-mos --set data.corpus=my-dialogs
     """
     from highrank.cli.training_progress import show_training
-    from highrank.evaluation.score import format_score
+    from highrank.data.corpus import Corpus
+    from highrank.evaluation.score import bits_per_byte, format_score
     from highrank.files import output_folder
     from highrank.recipes import get_recipe, override
     from highrank.runs.folder import Run, load_data, run_data
@@ -76,6 +85,8 @@ def train(
     torch_device = find_device(device)
     if finetune and not resume:
         raise UserError("--finetune continues an existing run: add --resume.")
+    if init_from and resume:
+        raise UserError("--init-from starts a new run: leave out --resume.")
     if resume:
         stored = run.recipe()
         if settings or stored.name != chosen.name:
@@ -89,11 +100,14 @@ def train(
         corpus = load_data(chosen, data_dir)
         # The name of a user's own corpus is its absolute path, so that later commands find it from any folder.
         chosen = override(chosen, [f"data.corpus={corpus.name}"])
+        if isinstance(corpus, Corpus):  # a folder with a tokenizer has a level of its own
+            chosen = override(chosen, [f"data.level={corpus.level}"])
 
-    say(f"{chosen.name} on {torch_device}: {run.folder}")
-    with _stop_on_signal() as signals, show_training(out, max_epochs, seconds, corpus.level) as callbacks:
+    _announce(chosen, corpus, torch_device, run.folder)
+    on_cpu = torch_device.type == "cpu"
+    with _stop_on_signal() as signals, show_training(out, max_epochs, seconds, corpus.level, on_cpu) as callbacks:
         outcome = train_run(
-            chosen, corpus, run, torch_device, resume=resume, finetune=finetune, data_dir=data_dir,
+            chosen, corpus, run, torch_device, resume=resume, init_from=init_from, finetune=finetune, data_dir=data_dir,
             max_epochs=max_epochs, time_budget=seconds, checkpoint_every=checkpoint_every, graphs=graphs,
             callbacks=callbacks, should_stop=lambda: bool(signals),
         )  # fmt: skip
@@ -106,14 +120,33 @@ def train(
         return
     say("evaluating the best weights on valid and test ...")
     summary = summarize(run, corpus, torch_device, outcome)
+    bits = ""
+    if isinstance(corpus, Corpus) and corpus.level == "bpe" and corpus.n_bytes is not None:
+        nll = math.log(summary.test_ppl)
+        bits = f" ({bits_per_byte(nll, len(corpus.splits['test']), corpus.n_bytes['test']):.3f} bits per byte)"
     say(
         f"{chosen.name}: valid {format_score(summary.valid_ppl, corpus.level)}, "
-        f"test {format_score(summary.test_ppl, corpus.level)} "
+        f"test {format_score(summary.test_ppl, corpus.level)}{bits} "
         f"(epoch {summary.best_epoch} of {summary.epochs}, {summary.parameters:,} parameters)"
     )
     print_written(run.folder)
     if outcome != "finished":
         say(f"Paused ({outcome}). Continue with:\n  {command}")
+
+
+def _announce(recipe: "AnyRecipe", corpus: "Corpus | DialogCorpus", device: "torch.device", folder: Path) -> None:
+    """Print what is trained: corpus, tokens, vocabulary, parameters and device."""
+    from highrank.cli.data_make import note_unseen
+    from highrank.data.corpus import Corpus
+    from highrank.runs.training import count_parameters
+
+    size = f"{len(corpus.splits['train']):,} training tokens" if isinstance(corpus, Corpus) else corpus.extent
+    say(
+        f"{recipe.name} on {Path(corpus.name).name}: {size}, vocabulary {corpus.vocab_size:,}, "
+        f"{count_parameters(recipe, corpus.vocab_size):,} parameters, {device}, in {folder}"
+    )
+    if isinstance(corpus, Corpus):
+        note_unseen(corpus)
 
 
 def resume_command(recipe: str, folder: Path) -> str:

@@ -21,15 +21,20 @@ from highrank.evaluation.score import format_perplexity, format_score, perplexit
 from highrank.training.callbacks import Callbacks, EpochMetrics
 
 LINE_EVERY_SECONDS = 30.0  # within an epoch, where there is no live bar
+ESTIMATE_SECONDS = 3.0  # of training, before the time of an epoch is estimated
+SLOW_EPOCH_SECONDS = 15 * 60.0
 
 
 @contextlib.contextmanager
 def show_training(
-    console: Console, max_epochs: int | None, time_budget: float | None, level: Level = "word"
+    console: Console, max_epochs: int | None, time_budget: float | None, level: Level = "word", on_cpu: bool = False
 ) -> Iterator[Callbacks]:
-    """Yield callbacks that show the progress of training on `console` during the block."""
+    """Yield callbacks that show the progress of training on `console` during the block.
+
+    With `on_cpu`, epochs that will take long come with a warning.
+    """
     if not console.is_terminal:
-        yield _Lines(console, max_epochs, time_budget, level)
+        yield _Lines(console, max_epochs, time_budget, level, on_cpu)
         return
     # A narrow screen has no room for a bar beside the times.
     wide: list[ProgressColumn] = [BarColumn(bar_width=None), MofNCompleteColumn()]
@@ -42,17 +47,23 @@ def show_training(
         TextColumn("{task.fields[run_left]}"),
     ]
     with Progress(*columns, console=console, refresh_per_second=4) as bars:
-        yield _Bar(console, max_epochs, time_budget, level, bars)
+        yield _Bar(console, max_epochs, time_budget, level, on_cpu, bars)
 
 
 class _Lines(Callbacks):
     """Prints one line per epoch, and one every `LINE_EVERY_SECONDS` within it."""
 
     def __init__(
-        self, console: Console, max_epochs: int | None, time_budget: float | None, level: Level = "word"
+        self,
+        console: Console,
+        max_epochs: int | None,
+        time_budget: float | None,
+        level: Level = "word",
+        on_cpu: bool = False,
     ) -> None:
         self.console = console
         self.level: Level = level
+        self.on_cpu = on_cpu
         self.max_epochs = max_epochs
         self.time_budget = time_budget
         self.loss = math.nan  # smoothed over about fifty windows
@@ -63,6 +74,8 @@ class _Lines(Callbacks):
         self._tokens = 0
         self._epoch_start = self._start
         self._last_line = self._start
+        self._estimated = False
+        self._first_update: tuple[float, int] | None = None  # its time and row
 
     def epoch_started(self, epoch: int, rows: int, row: int) -> None:
         self._epoch = epoch
@@ -76,9 +89,29 @@ class _Lines(Callbacks):
         self._tokens = tokens
         if math.isfinite(loss):
             self.loss = loss if math.isnan(self.loss) else 0.98 * self.loss + 0.02 * loss
+        if not self._estimated:
+            self._estimate(row)
         self.show(row)
 
+    def _estimate(self, row: int) -> None:
+        """Say how long an epoch takes, without its first update, which may compile kernels or capture a graph."""
+        now = time.perf_counter()
+        if self._first_update is None:
+            self._first_update = (now, row)
+        start, first_row = self._first_update
+        if now - start < ESTIMATE_SECONDS:
+            return
+        self._estimated = True
+        seconds = (now - start) * self._rows / (row - first_row)
+        self.message(f"one epoch takes about {_duration(seconds)}")
+        if self.on_cpu and seconds > SLOW_EPOCH_SECONDS:
+            self.message(
+                "This is long for a CPU: Ctrl-C stops and saves. Use a GPU, a smaller recipe (small-...), "
+                "less text or a smaller vocabulary."
+            )
+
     def epoch_done(self, metrics: EpochMetrics) -> None:
+        self._estimated = True  # the time in this line is better than an estimate
         self.message(epoch_line(metrics, self.level))
         self._last_line = time.perf_counter()
 
@@ -99,7 +132,7 @@ class _Lines(Callbacks):
     def score(self) -> str:
         """Return the smoothed training loss as perplexity or bits per character."""
         ppl = perplexity(self.loss)
-        return f"ppl {format_perplexity(ppl, 1)}" if self.level == "word" else format_score(ppl, self.level)
+        return format_score(ppl, "char") if self.level == "char" else f"ppl {format_perplexity(ppl, 1)}"
 
     def speed(self) -> str:
         """Return the tokens per second of this epoch."""
@@ -125,9 +158,15 @@ class _Bar(_Lines):
     """Shows the current epoch as a live bar, and prints one line per completed epoch above it."""
 
     def __init__(
-        self, console: Console, max_epochs: int | None, time_budget: float | None, level: Level, bars: Progress
+        self,
+        console: Console,
+        max_epochs: int | None,
+        time_budget: float | None,
+        level: Level,
+        on_cpu: bool,
+        bars: Progress,
     ) -> None:
-        super().__init__(console, max_epochs, time_budget, level)
+        super().__init__(console, max_epochs, time_budget, level, on_cpu)
         self._bars = bars
         self._task: TaskID | None = None
 

@@ -7,7 +7,9 @@ right counts and other bytes (different line ends, for example) is usable.
 from dataclasses import dataclass
 from typing import Literal
 
-Level = Literal["word", "char"]
+Level = Literal["word", "char", "bpe"]  # bpe: pieces of words, by any tokenizer
+EOS = "<eos>"  # ends every line
+UNK = "<unk>"  # stands for every word outside the vocabulary
 SPLITS = ("train", "valid", "test")
 
 

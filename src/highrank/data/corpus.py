@@ -1,7 +1,8 @@
 """A corpus: three splits of text as word (or character) ids over one vocabulary.
 
 Words are separated by white space and every line ends in `<eos>`; the vocabulary is in order of appearance over
-train, valid and test, as in the paper's code. At character level every character of a line is a token.
+train, valid and test, as in the paper's code. At character level every character of a line is a token. A folder with a
+tokenizer (`own_text.py`) is read with that instead.
 """
 
 import contextlib
@@ -16,15 +17,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from highrank.data.catalog import CORPORA, SPLITS, CorpusInfo, Level
+from highrank.data import tokenizer as tokenizers
+from highrank.data.catalog import CORPORA, EOS, SPLITS, UNK, CorpusInfo, Level
 from highrank.data.indexed import IndexedText
+from highrank.data.own_text import Description, read_description
 from highrank.data.prepared import is_prepared, read_prepared
 from highrank.data.pydoc import pydoc_lines
 from highrank.data.text8 import ALPHABET, split_text8, text8_extent, text8_file
 from highrank.errors import UserError, nearest
 from highrank.files import read_tensors, write_json, write_tensors
 
-EOS = "<eos>"
 DATA_VARIABLE = "HIGHRANK_DATA"
 
 
@@ -36,11 +38,29 @@ class Corpus:
     splits: dict[str, Tensor]  # (tokens,) ids by split: int64, or int32 on disk
     fingerprint: str  # of the text and how it was read; stored with a run
     extent: str | None = None  # how much of the published text this is, for a corpus that may be cut
+    tokenizer: str | None = None  # the content of tokenizer.json, for a corpus that was read with one
+    n_bytes: dict[str, int] | None = None  # of the UTF-8 text by split, for bits per byte
     sentences: IndexedText | None = None  # those of training, for a prepared corpus
 
     @property
     def vocab_size(self) -> int:
         return len(self.words)
+
+    def count_unknown(self, split: str) -> int:
+        """Return how many tokens of a split stand for unknown words."""
+        unk = self.words.index(UNK) if UNK in self.words else -1
+        return int((self.splits[split] == unk).sum())
+
+    def unseen(self) -> tuple[int, int]:
+        """Return how many tokens of valid and test, and how many different words, are not in train.
+
+        Only plain text has any: a tokenizer turns them into `<unk>`.
+        """
+        if self.tokenizer is not None or self.n_bytes is None:
+            return 0, 0
+        others = torch.cat([self.splits["valid"], self.splits["test"]])
+        unseen = others[others > self.splits["train"].max()]  # ids are in order of appearance, and train comes first
+        return len(unseen), len(unseen.unique())
 
     def ids(self, split: str, first: int | None = None) -> Tensor:
         """Return the int64 ids of a split, or only of its first tokens."""
@@ -56,6 +76,8 @@ def load_corpus(name: str, data_dir: Path | None = None, level: Level = "word") 
 
     Ids are cached under a fingerprint of the text.
     """
+    if not name:
+        raise UserError("the recipe is for your own text: set data.corpus to its folder.")
     if name not in CORPORA:
         if folder := own_folder(name, data_dir):
             return read_corpus(folder, level)
@@ -81,20 +103,44 @@ def read_corpus(folder: Path, level: Level = "word", name: str = "", *, cache: b
     """Read train.txt, valid.txt and test.txt of a folder, or open a prepared corpus."""
     if is_prepared(folder):
         return _prepared_corpus(folder, level, name)
+    description = read_description(folder)
+    level = _level(folder, level, description)
+    tokenizer = None
+    if description is not None:
+        tokenizer = _decode(_read_bytes(folder / tokenizers.FILE_NAME), folder / tokenizers.FILE_NAME)
     texts = {split: _read_bytes(folder / f"{split}.txt") for split in SPLITS}
-    digest = hashlib.sha256(level.encode())
+    digest = hashlib.sha256(f"{level}{tokenizer or ''}".encode())
     for text in texts.values():
         digest.update(hashlib.sha256(text).digest())
     fingerprint = digest.hexdigest()[:16]
-    name = name or str(folder)
+    cached = _read_cached(fingerprint) if cache else None
+    if cached is None:
+        decoded = {split: _decode(text, folder / f"{split}.txt") for split, text in texts.items()}
+        cached = _read_ids(decoded, level, tokenizer)
+        if cache:
+            _write_cached(fingerprint, *cached)
+    n_bytes = {split: len(text) for split, text in texts.items()}
+    return Corpus(name or str(folder), level, *cached, fingerprint, tokenizer=tokenizer, n_bytes=n_bytes)
 
-    if cache and (cached := _read_cached(fingerprint)):
-        return Corpus(name, level, *cached, fingerprint)
-    decoded = {split: _decode(text, folder / f"{split}.txt") for split, text in texts.items()}
-    words, splits = tokenize({split: _tokens(text, level) for split, text in decoded.items()})
-    if cache:
-        _write_cached(fingerprint, words, splits)
-    return Corpus(name, level, words, splits, fingerprint)
+
+def _level(folder: Path, level: Level, description: Description | None) -> Level:
+    """Return the level at which a folder is read. One with a tokenizer has its own, which the default gives way to."""
+    if description is None:
+        if level == "bpe":
+            raise UserError(f"{folder} has no tokenizer: make a corpus of it, or set data.level to word or char.")
+        return level
+    if level not in ("word", description.level):
+        raise UserError(f"{folder} was made of {description.level} tokens: data.level must be {description.level}.")
+    return description.level
+
+
+def _read_ids(texts: dict[str, str], level: Level, tokenizer: str | None) -> tuple[list[str], dict[str, Tensor]]:
+    """Return the vocabulary and the ids by split."""
+    if tokenizer is None:
+        return tokenize({split: _tokens(text, level) for split, text in texts.items()})
+    parsed = tokenizers.parse_tokenizer(tokenizer)
+    splits = {split: tokenizers.encode_lines(parsed, _lines(text)) for split, text in texts.items()}
+    return tokenizers.token_texts(parsed), splits
 
 
 def _prepared_corpus(folder: Path, level: Level, name: str) -> Corpus:
@@ -180,11 +226,15 @@ def check_counts(corpus: Corpus, info: CorpusInfo) -> None:
         )
 
 
-def _tokens(text: str, level: Level) -> Iterator[str]:
+def _lines(text: str) -> list[str]:
     lines = text.split("\n")  # not splitlines, which also splits at form feeds and other characters
     if lines[-1] == "":  # a final line end does not start another line
         lines.pop()
-    for line in lines:
+    return lines
+
+
+def _tokens(text: str, level: Level) -> Iterator[str]:
+    for line in _lines(text):
         yield from line.split() if level == "word" else line
         yield EOS
 

@@ -9,9 +9,9 @@ import re
 import sys
 from collections import Counter
 
+from highrank.data.catalog import UNK
 from highrank.errors import UserError
 
-UNK = "<unk>"
 MIN_COUNT = 3
 TOKEN = re.compile(r"[a-z_]+|[0-9]+|([^\sa-z_0-9])\1*")
 SPLIT_OF_TEN = ("train",) * 4 + ("valid",) + ("train",) * 4 + ("test",)

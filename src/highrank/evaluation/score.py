@@ -18,6 +18,14 @@ def bits_per_character(ppl: float) -> float:
     return math.log2(ppl)
 
 
+def bits_per_byte(nll: float, tokens: int, n_bytes: int) -> float:
+    """Return the bits that a model needs per byte of a text of so many tokens, from its loss in nats per token.
+
+    Unlike perplexity, this can be compared between models with different tokenizers.
+    """
+    return nll / math.log(2) * tokens / n_bytes
+
+
 def format_perplexity(ppl: float, digits: int = 2) -> str:
     """Format a perplexity for display: 58.08, or 5.18e+21 for a model that diverged."""
     return f"{ppl:.{digits}f}" if ppl < 1e6 else f"{ppl:.3g}"

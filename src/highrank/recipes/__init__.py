@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from highrank.errors import UserError, nearest
-from highrank.recipes import one_billion, penn, pydoc, switchboard, text8, wikitext2
+from highrank.recipes import one_billion, own_text, penn, pydoc, switchboard, text8, wikitext2
 from highrank.recipes.dialog import DialogRecipe
 from highrank.recipes.recipe import (
     CacheSettings,
@@ -36,7 +36,8 @@ __all__ = [
 ]
 
 # Those of language models:
-RECIPES = {recipe.name: recipe for part in (penn, wikitext2, one_billion, text8, pydoc) for recipe in part.RECIPES}
+LANGUAGE = (penn, wikitext2, one_billion, text8, pydoc, own_text)
+RECIPES = {recipe.name: recipe for part in LANGUAGE for recipe in part.RECIPES}
 DIALOG_RECIPES = {recipe.name: recipe for recipe in switchboard.RECIPES}
 ALL_RECIPES: dict[str, AnyRecipe] = {**RECIPES, **DIALOG_RECIPES}
 

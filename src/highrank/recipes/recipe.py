@@ -17,7 +17,7 @@ class DataSpec:
     """The training text: a corpus of the catalog, or any folder with train.txt, valid.txt and test.txt."""
 
     corpus: str
-    level: Literal["word", "char"] = "word"
+    level: Literal["word", "char", "bpe"] = "word"  # for a folder with a tokenizer: the level of that
 
 
 @dataclass(frozen=True)

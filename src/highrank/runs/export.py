@@ -1,7 +1,7 @@
 """Exports: a run as a few small files, to carry it to another machine and continue there.
 
     index.json                     dtype, checksum, and the content of checkpoint.json
-    run.json, vocabulary.json      as in the run folder
+    run.json, vocabulary.json      as in the run folder, and tokenizer.json if it has one
     metrics.jsonl                  the lines of completed epochs
     shard-00001.bin, ...           the tensors; `cat shard-*.bin` gives one safetensors file
 
@@ -65,8 +65,7 @@ def export_run(run: Run, folder: Path, dtype: torch.dtype, max_shard_bytes: int,
     with whole_folder(folder) as temporary:
         for number, start in enumerate(range(0, len(data), max_shard_bytes), start=1):
             write_bytes(temporary / f"shard-{number:05}.bin", data[start : start + max_shard_bytes])
-        for name in ("run.json", "vocabulary.json"):
-            shutil.copyfile(run.folder / name, temporary / name)
+        _copy(run.folder, temporary)
         lines = [json.dumps(to_json(metrics)) + "\n" for metrics in run.epochs(file.state.epoch)]
         write_text(temporary / "metrics.jsonl", "".join(lines))
         write_json(temporary / "index.json", to_json(index))
@@ -89,11 +88,18 @@ def import_run(folder: Path, run: Run) -> TrainingState:
             tensors |= {f"{kind}/{name}": tensor.clone() for name, tensor in best.items()}
     checkpoint = Checkpoint(index.checkpoint.state, tensors, best or None)
     with whole_folder(run.folder) as temporary:
-        for name in ("run.json", "vocabulary.json", "metrics.jsonl"):
-            shutil.copyfile(folder / name, temporary / name)
+        _copy(folder, temporary)
+        shutil.copyfile(folder / "metrics.jsonl", temporary / "metrics.jsonl")
         metrics_bytes = (temporary / "metrics.jsonl").stat().st_size
         checkpoints.save(temporary, checkpoint, index.checkpoint.pieces, metrics_bytes)
     return checkpoint.state
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy the files that a run and its export share; a run without a tokenizer has no tokenizer.json."""
+    for name in ("run.json", "vocabulary.json", "tokenizer.json"):
+        if name != "tokenizer.json" or (source / name).exists():
+            shutil.copyfile(source / name, target / name)
 
 
 def _best_weights_only(checkpoint: Checkpoint, averaging: bool) -> Checkpoint:

@@ -2,6 +2,7 @@
 
 run.json                     recipe, corpus and provenance
 vocabulary.json              the words by id
+tokenizer.json               how text becomes ids, if the corpus has a tokenizer
 checkpoint.json              the state of training; it names the two files below
 checkpoint-*.safetensors     the tensors that training continues from
 model-<epoch>.safetensors    the best weights on validation so far (averaged ones, once averaging has started)
@@ -20,10 +21,14 @@ from typing import Any, NamedTuple
 import filelock
 import torch
 
+from highrank.data.catalog import SPLITS, Level
 from highrank.data.corpus import Corpus, find_folder, load_corpus, own_folder
 from highrank.data.dialog import DialogCorpus, load_dialog_corpus
+from highrank.data.tokenizer import FILE_NAME as TOKENIZER
+from highrank.data.tokenizer import TextCodec
 from highrank.errors import UserError
-from highrank.files import new_folder, read_json, read_tensors, write_json
+from highrank.files import new_folder, read_json, read_tensors, write_json, write_text
+from highrank.memory import require_bytes
 from highrank.models import LanguageModel, build_model
 from highrank.models.seq2seq import Seq2Seq
 from highrank.recipes import AnyRecipe, DialogRecipe, Recipe
@@ -34,6 +39,9 @@ from highrank.runs.provenance import Provenance, provenance
 from highrank.schema import SchemaError, from_json, to_json
 from highrank.training.callbacks import EpochMetrics
 from highrank.training.state import set_weights
+
+# Measured while a text is read and cut into columns, for each byte of it. A BPE has fewer tokens than there are words.
+MEMORY_PER_BYTE: dict[Level, int] = {"word": 9, "char": 23, "bpe": 9}
 
 
 class Loaded(NamedTuple):
@@ -59,7 +67,21 @@ def load_data(recipe: AnyRecipe, data_dir: Path | None) -> Corpus | DialogCorpus
     """Load the corpus of a recipe."""
     if isinstance(recipe, DialogRecipe):
         return load_dialog_corpus(recipe.data, data_dir)
+    if folder := own_folder(recipe.data.corpus, data_dir):
+        _require_memory(folder, recipe.data.level)
     return load_corpus(recipe.data.corpus, data_dir, recipe.data.level)
+
+
+def _require_memory(folder: Path, level: Level) -> None:
+    """Raise a UserError if the text of a folder is too large to be held in memory as ids."""
+    files = [folder / f"{split}.txt" for split in SPLITS]
+    n_bytes = sum(file.stat().st_size for file in files if file.exists())
+    require_bytes(
+        n_bytes * MEMORY_PER_BYTE[level],
+        torch.device("cpu"),
+        f"reading {folder}",
+        "keep its ids on disk with 'highrank data prepare', or use less text",
+    )
 
 
 def run_corpus(folder: Path, data_dir: Path | None) -> Corpus:
@@ -100,9 +122,10 @@ class RunInfo:
 
     recipe: dict[str, Any]  # as `Recipe.resolved` returns it
     corpus_fingerprint: str
-    corpus_level: str
+    corpus_level: Level
     data_dir: str | None  # absolute path; None: the default folder
     provenance: Provenance
+    init_from: str | None = None  # the run that this one started from, as an absolute path
 
 
 @dataclass(frozen=True)
@@ -140,7 +163,12 @@ class Run:
         return (self.folder / "index.json").exists()
 
     def create(
-        self, recipe: AnyRecipe, corpus: Corpus | DialogCorpus, device: torch.device, data_dir: Path | None
+        self,
+        recipe: AnyRecipe,
+        corpus: Corpus | DialogCorpus,
+        device: torch.device,
+        data_dir: Path | None,
+        init_from: Path | None = None,
     ) -> None:
         """Create the folder of a new run, with run.json and vocabulary.json."""
         new_folder(self.folder)
@@ -150,8 +178,11 @@ class Run:
             corpus_level=corpus.level,
             data_dir=None if data_dir is None else str(data_dir.resolve()),
             provenance=Provenance(**provenance(device)),
+            init_from=None if init_from is None else str(init_from.resolve()),
         )
         write_json(self.folder / "vocabulary.json", corpus.words)
+        if isinstance(corpus, Corpus) and corpus.tokenizer is not None:
+            write_text(self.folder / TOKENIZER, corpus.tokenizer)
         write_json(self.folder / "run.json", to_json(info))
 
     @contextlib.contextmanager
@@ -194,6 +225,12 @@ class Run:
             return from_json(list[str], read_json(path, "vocabulary"))
         except SchemaError as error:
             raise UserError(f"{path} is not a vocabulary: {error}.") from None
+
+    def codec(self) -> TextCodec:
+        """Return what turns text into ids of the vocabulary, and back."""
+        path = self.folder / TOKENIZER
+        tokenizer = path.read_text(encoding="utf-8") if path.exists() else None
+        return TextCodec(self.words(), self.info().corpus_level, tokenizer)
 
     def epochs(self, last: int | None = None) -> list[EpochMetrics]:
         """Return the metrics of completed epochs, up to and including `last`.

@@ -10,17 +10,23 @@ from highrank.data.corpus import Corpus
 from highrank.data.dialog import DialogCorpus
 from highrank.errors import UserError
 from highrank.files import remove_temporary_files
-from highrank.recipes import AnyRecipe, override
+from highrank.memory import require_bytes
+from highrank.models import build_model
+from highrank.models.seq2seq import build_seq2seq
+from highrank.recipes import AnyRecipe, DialogRecipe, override
 from highrank.runs import checkpoint as checkpoints
 from highrank.runs.checkpoint import Piece
 from highrank.runs.folder import Run
 from highrank.runs.metrics import MetricsWriter
 from highrank.runs.provenance import provenance
+from highrank.runs.warm_start import warm_start
 from highrank.training.callbacks import Callbacks
 from highrank.training.loop import Loop, Outcome
 from highrank.training.precision import Precision
 from highrank.training.stages import DivergedError, Training
 from highrank.training.state import Checkpoint
+
+COPIES = 5  # of the weights: themselves, their gradient and average, the best ones, and those of a checkpoint
 
 
 def train(
@@ -30,6 +36,7 @@ def train(
     device: torch.device,
     *,
     resume: bool = False,
+    init_from: Path | None = None,
     finetune: bool = False,
     data_dir: Path | None = None,
     max_epochs: int | None = None,
@@ -42,17 +49,21 @@ def train(
     """Train until the recipe ends the run or training pauses. Either way, save a checkpoint to resume from.
 
     Training pauses after epoch `max_epochs`, counted over the whole run, `time_budget` seconds from now, or after the
-    update during which `should_stop` returns True. `checkpoint_every` is in seconds. `finetune` first ends the current
-    stage and starts the next finetuning stage.
+    update during which `should_stop` returns True. `checkpoint_every` is in seconds. `init_from` is a run
+    whose best weights a new run starts with. `finetune` first ends the current stage and starts the next finetuning
+    stage.
     """
     if resume:
         run.require_run()
     else:
         # Store the precision chosen for this device, so that a resumed run keeps it.
         recipe = override(recipe, [f"train.precision={Precision.name_of(recipe.train.precision, device)}"])
+    _require_memory(recipe, corpus.vocab_size, device)
     training = Training(recipe, corpus, device, graphs=graphs)
+    if init_from is not None:
+        warm_start(training, corpus.words, init_from)
     if not resume:
-        run.create(recipe, corpus, device, data_dir)
+        run.create(recipe, corpus, device, data_dir, init_from)
     with run.locked():
         remove_temporary_files(run.folder)
         pieces, metrics_bytes = _restore(training, run)
@@ -87,6 +98,24 @@ def train(
             raise UserError(f"{error} The last checkpoint before that is in {run.folder}.") from None
         finally:
             saver.metrics.close()
+
+
+def count_parameters(recipe: AnyRecipe, vocab_size: int) -> int:
+    """Return the size of a recipe's model without allocating it."""
+    with torch.device("meta"):
+        if isinstance(recipe, DialogRecipe):
+            return build_seq2seq(recipe.model, vocab_size).n_parameters()
+        return build_model(recipe.model, vocab_size).n_parameters()
+
+
+def _require_memory(recipe: AnyRecipe, vocab_size: int, device: torch.device) -> None:
+    """Raise a UserError if the model is too large to be trained on this device."""
+    require_bytes(
+        4 * COPIES * count_parameters(recipe, vocab_size),
+        device,
+        f"training {recipe.name} with a vocabulary of {vocab_size:,} words",
+        "make the corpus with a smaller vocabulary ('highrank data make --max-vocab'), or choose a smaller model",
+    )
 
 
 @dataclass

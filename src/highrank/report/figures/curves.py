@@ -31,7 +31,7 @@ def learning_curves(corpus: str, runs: list[RecordedRun]) -> "Figure | None":
     if not shown:
         return None
     figure, axes = pyplot().subplots(1, 2, figsize=(9.9, 3.8), layout="constrained")
-    quantity = "perplexity" if shown[0][0].data.level == "word" else "bits per character"
+    quantity = "bits per character" if shown[0][0].data.level == "char" else "perplexity"
     lowest = min(score for _, run in shown for score in _scores(run) if score is not None)
     for axis, unit in zip(axes, ("epoch", "minute"), strict=True):
         for recipe, run in shown:
@@ -60,7 +60,7 @@ def _plot_run(axis: Any, run: RecordedRun, unit: str, color: str, label: str) ->
 def _scores(run: RecordedRun) -> list[float | None]:
     """Return the validation score of every epoch; None where the loss was not finite."""
     valid_ppl = run.record.curve.valid_ppl
-    if run.record.settings["data"]["level"] == "word":
+    if run.record.settings["data"]["level"] != "char":
         return valid_ppl
     return [None if ppl is None else bits_per_character(ppl) for ppl in valid_ppl]
 

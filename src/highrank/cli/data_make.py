@@ -1,0 +1,82 @@
+"""`highrank data make`: a corpus of your own text."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from rich.table import Table
+
+from highrank.cli.console import note, out, print_json, print_written, progress, say
+from highrank.cli.options import AsJson
+from highrank.errors import UserError
+
+if TYPE_CHECKING:
+    from highrank.data.corpus import Corpus
+
+
+def make(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="UTF-8 text, one file after the other.")],
+    output: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="New folder for the corpus.")],
+    valid: Annotated[Path | None, typer.Option(metavar="FILE", help="Validation text.")] = None,
+    test: Annotated[Path | None, typer.Option(metavar="FILE", help="Test text.")] = None,
+    level: Annotated[Literal["word", "char", "bpe"], typer.Option(help="What a token is.")] = "word",
+    lower: Annotated[bool, typer.Option("--lower", help="Lower-case the text.")] = False,
+    min_count: Annotated[int, typer.Option(min=1, help="Tokens that train has less often become <unk>.")] = 2,
+    max_vocab: Annotated[int, typer.Option(min=2, help="Size of the vocabulary at most.")] = 10_000,
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Use this tokenizer.json of Hugging Face, or the one in this folder."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a corpus of your own text: three splits, and a vocabulary of the words in train.
+
+    Without --valid and --test, the text is cut by lines: the first 90 % train, 5 % validate, the last 5 % test.
+
+    Examples:
+
+      highrank data make book.txt --out my-text --lower
+
+      highrank data make *.txt --out my-text --level bpe --max-vocab 4000
+
+      highrank data make book.txt --out my-text --tokenizer my-model/tokenizer.json
+    """
+    from highrank.data.own_text import make_corpus
+    from highrank.schema import to_json
+
+    if tokenizer is not None and (level, lower, min_count, max_vocab) != ("word", False, 2, 10_000):
+        raise UserError("--tokenizer decides what a token is: leave out --level, --lower, --min-count and --max-vocab.")
+    with progress() as on_stage:
+        description = make_corpus(
+            files, output, valid=valid, test=test, level=level, lower=lower, min_count=min_count, max_vocab=max_vocab,
+            tokenizer=tokenizer, on_stage=on_stage,
+        )  # fmt: skip
+    if as_json:
+        print_json(to_json(description))
+    else:
+        print_counts(output.name, description.level, description.vocabulary, description.tokens, description.unknown)
+    print_written(output, as_json=as_json)
+    if not as_json:
+        say(f"Train on it with:\n  highrank train small-mos --set data.corpus={output}")
+
+
+def print_counts(name: str, level: str, vocabulary: int, tokens: dict[str, int], unknown: dict[str, int]) -> None:
+    """Print the tokens of each split, and how many of them are `<unk>`."""
+    say(f"{name}: {level} level, vocabulary {vocabulary:,}")
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ("", "tokens", "unknown"):
+        table.add_column(heading, justify="right" if heading else "left")
+    for split, count in tokens.items():
+        table.add_row(f"  {split}", f"{count:,}", f"{unknown[split] / count:.2%}")
+    out.print(table)
+
+
+def note_unseen(corpus: "Corpus") -> None:
+    """Say how many words of valid and test a model cannot have learned, because train does not have them."""
+    tokens, words = corpus.unseen()
+    if tokens:
+        total = len(corpus.splits["valid"]) + len(corpus.splits["test"])
+        note(
+            f"{words:,} words of valid and test are not in train ({tokens / total:.1%} of their tokens); "
+            "'highrank data make' would turn them into <unk>."
+        )

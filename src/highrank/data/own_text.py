@@ -1,0 +1,152 @@
+"""Make a corpus of any text: cut it into train, valid and test, and train a tokenizer on train.
+
+    train.txt, valid.txt, test.txt   the text, unchanged
+    tokenizer.json                   how it becomes ids (`tokenizer.py`)
+    corpus.json                      settings and counts
+
+Files are read line by line, so a text may be larger than memory here; training on it may not.
+"""
+
+import bisect
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from highrank.data.catalog import SPLITS, Level
+from highrank.data.tokenizer import (
+    FILE_NAME,
+    encode_batches,
+    read_tokenizer,
+    token_texts,
+    train_tokenizer,
+    unknown_id,
+)
+from highrank.errors import UserError
+from highrank.files import read_json, whole_folder, write_json
+from highrank.progress import OnStage, no_stages
+from highrank.schema import SchemaError, from_json, to_json
+
+DESCRIPTION = "corpus.json"
+ENDS = (0.90, 0.95)  # of train and of valid, as shares of the text
+
+
+@dataclass(frozen=True)
+class Description:
+    """The format of corpus.json."""
+
+    level: Level
+    lower: bool
+    min_count: int
+    max_vocab: int
+    tokenizer: str | None  # the tokenizer that was given; the four settings above then do not apply
+    sources: list[str]
+    vocabulary: int
+    tokens: dict[str, int]  # by split, with one <eos> per line
+    unknown: dict[str, int]  # tokens that are <unk>
+
+
+def make_corpus(
+    files: Sequence[Path],
+    folder: Path,
+    *,
+    valid: Path | None = None,
+    test: Path | None = None,
+    level: Level = "word",
+    lower: bool = False,
+    min_count: int = 2,
+    max_vocab: int = 10_000,
+    tokenizer: Path | None = None,
+    on_stage: OnStage = no_stages,
+) -> Description:
+    """Make a corpus folder of text files, and return its description.
+
+    Without files for `valid` and `test`, the last tenth of the text becomes these two. `tokenizer`, a tokenizer.json or
+    a folder with one, replaces the training of a tokenizer.
+    """
+    if (valid is None) != (test is None):
+        raise UserError("give files for both valid and test, or for neither.")
+    given = None
+    if tokenizer is not None:
+        given = read_tokenizer(tokenizer)
+        other = read_description(tokenizer)  # where the tokenizer is that of another corpus
+        level = other.level if other else "bpe"
+    with whole_folder(folder) as temporary:
+        texts = {split: temporary / f"{split}.txt" for split in SPLITS}
+        on_stage("splitting the text", 0, None)
+        if valid is None or test is None:
+            _split(files, texts)
+        else:
+            for split, sources in {"train": files, "valid": [valid], "test": [test]}.items():
+                _copy(read_lines(sources), texts[split])
+        for split, path in texts.items():
+            if not any(line.strip() for line in read_lines([path])):
+                raise UserError(
+                    f"nothing is left for {split}: the text needs more lines, or files of their own for valid and test."
+                )
+        on_stage("training the tokenizer", 0, None)
+        trained = given or train_tokenizer(
+            read_lines([texts["train"]]), level, lower=lower, min_count=min_count, max_vocab=max_vocab
+        )
+        trained.save(str(temporary / FILE_NAME))
+        tokens = dict.fromkeys(SPLITS, 0)
+        unknown = dict.fromkeys(SPLITS, 0)
+        for split, path in texts.items():
+            on_stage(f"counting the tokens of {split}", 0, None)
+            for ids in encode_batches(trained, read_lines([path])):
+                tokens[split] += len(ids)
+                unknown[split] += int((ids == unknown_id(trained)).sum())
+        description = Description(
+            level=level,
+            lower=lower,
+            min_count=min_count,
+            max_vocab=max_vocab,
+            tokenizer=None if tokenizer is None else str(tokenizer),
+            sources=[str(file) for file in (*files, valid, test) if file is not None],
+            vocabulary=len(token_texts(trained)),
+            tokens=tokens,
+            unknown=unknown,
+        )
+        write_json(temporary / DESCRIPTION, to_json(description))
+    return description
+
+
+def read_description(folder: Path) -> Description | None:
+    """Read corpus.json of a folder; None for a folder that was not made by `make_corpus`."""
+    path = folder / DESCRIPTION
+    if not path.exists():
+        return None
+    try:
+        return from_json(Description, read_json(path, "description of a corpus"))
+    except SchemaError as error:
+        raise UserError(f"{path} is damaged: {error}. Make the corpus again.") from None
+
+
+def read_lines(files: Sequence[Path]) -> Iterator[str]:
+    """Yield the lines of UTF-8 files, without line ends and byte-order marks."""
+    for file in files:
+        try:
+            with open(file, "rb") as lines:
+                for number, line in enumerate(lines, start=1):
+                    try:
+                        yield line.decode("utf-8").removeprefix("\ufeff").rstrip("\r\n")
+                    except UnicodeDecodeError:
+                        raise UserError(f"line {number:,} of {file} is not UTF-8 text: convert the file.") from None
+        except OSError as error:
+            raise UserError(f"{file} cannot be read: {error.strerror or error}.") from error
+
+
+def _split(files: Sequence[Path], texts: dict[str, Path]) -> None:
+    """Write the first lines to train, the next to valid and the last to test."""
+    total = sum(len(line) + 1 for line in read_lines(files))
+    done = 0
+    with contextlib.ExitStack() as stack:
+        outputs = [stack.enter_context(open(path, "w", encoding="utf-8", newline="\n")) for path in texts.values()]
+        for line in read_lines(files):
+            outputs[bisect.bisect_right(ENDS, done / total)].write(f"{line}\n")
+            done += len(line) + 1
+
+
+def _copy(lines: Iterator[str], path: Path) -> None:
+    with open(path, "w", encoding="utf-8", newline="\n") as output:
+        output.writelines(f"{line}\n" for line in lines)
