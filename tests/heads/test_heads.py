@@ -371,7 +371,7 @@ def test_an_impossible_dropout_is_named(kind, rate):
 def test_slab_bytes_of_the_head_or_the_call_reach_the_loss(name, monkeypatch):
     seen = []
 
-    def loss(h, log_pi, weight, bias, targets, *, impl, slab_bytes):
+    def loss(h, log_pi, weight, bias, targets, *, slab_bytes, **options):
         seen.append(slab_bytes)
         return torch.zeros(len(targets))
 
@@ -383,6 +383,15 @@ def test_slab_bytes_of_the_head_or_the_call_reach_the_loss(name, monkeypatch):
     head(torch.randn(5, 6), torch.randint(11, (5,)), slab_bytes=90)
     head.nll(torch.randn(5, 6), torch.randint(11, (5,)))
     assert seen == [12345, 678, 90, 12345]
+
+
+def test_a_head_may_sample_its_gradients():
+    head = MoSHead(6, 4, 11, 3, sample_below=1.0)
+    g, targets = torch.randn(5, 6), torch.randint(11, (5,))
+    first, second = (head.nll(g, targets) for _ in range(2))
+    assert torch.equal(first, second)
+    gradients = [torch.autograd.grad(nll.sum(), head.weight)[0] for nll in (first, second)]
+    assert not torch.equal(*gradients)
 
 
 @pytest.mark.parametrize("kind", [SoftmaxHead, MoCHead, MoSHead])

@@ -15,6 +15,7 @@ from highrank.ops.activation_penalty.kernel import activation_penalty
 from highrank.ops.averaged_sgd.kernel import averaged_sgd_
 from highrank.ops.lstm import kernel as lstm
 from highrank.ops.mos_nll.kernel import mos_nll, plan
+from highrank.ops.mos_nll.sampling import RowSample
 from highrank.ops.pad.kernel import padded
 
 
@@ -51,7 +52,9 @@ def leaf(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 def compile_all() -> None:
     for dtype, d, v in ((torch.bfloat16, 280, 10_000), (torch.float16, 520, 10_000), (torch.float32, 24, 200)):
         h, log_pi, weight, bias = leaf(4, 3, d, dtype=dtype), leaf(4, 3), leaf(v, d), leaf(v)
-        mos_nll(h, log_pi, weight, bias, torch.zeros(4, dtype=torch.long), skip=False).sum().backward()
+        for sample in (None, RowSample(0.5, torch.zeros(4))):
+            nll = mos_nll(h, log_pi, weight, bias, torch.zeros(4, dtype=torch.long), skip=False, sample=sample)
+            nll.sum().backward()
     for seed, drop in ((None, 0.0), (torch.ones(1, dtype=torch.long), 0.5)):
         shapes = (48, 10), (48, 12)
         packed = lstm.pack_weights(*(leaf(*s) for s in (*shapes, (48,), (48,))), 128, 128, torch.float16, seed, drop)

@@ -11,8 +11,8 @@ pytest.importorskip("triton")
 SHARED_KIB = {86: 99, 90: 227, 120: 99}  # shared memory per block by compute capability (CUDA programming guide)
 KERNELS = {
     "_mos_nll_forward_kernel", "_mos_nll_mixture_kernel", "_mos_nll_dlogits_kernel", "_mos_nll_target_kernel",
-    "_mos_nll_finish_kernel", "_pack_kernel", "_unpack_kernel", "_pad_kernel", "_forward_kernel", "_backward_kernel",
-    "_averaged_sgd_kernel",
+    "_mos_nll_finish_kernel", "_mos_nll_dh_kernel", "_mos_nll_dw_kernel", "_pack_kernel", "_unpack_kernel",
+    "_pad_kernel", "_forward_kernel", "_backward_kernel", "_averaged_sgd_kernel",
 }  # fmt: skip
 
 

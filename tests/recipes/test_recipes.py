@@ -49,6 +49,16 @@ def test_every_recipe_takes_two_steps(name, toy_corpus, tmp_path):
     assert all(not torch.equal(a, p) for a, p in zip(before, training.model.parameters(), strict=True))
 
 
+def test_training_samples_the_gradients_of_small_responsibilities(toy_corpus):
+    recipe = override(shrink(get_recipe("ptb-mos")), ["train.sample_below=0.5"])
+    training = Training(recipe, toy_corpus, torch.device("cpu"))
+    assert training.model.head.sample_below == 0.5
+    training.update(next(iter(training.minibatches())))
+    assert np.isfinite(training.read_totals())
+    with pytest.raises(UserError, match=r"train\.sample_below"):
+        override(recipe, ["train.sample_below=1.5"])
+
+
 def test_recipes_have_the_released_hyper_parameters():
     ptb, wt2 = RECIPES["ptb-mos"], RECIPES["wt2-mos"]
     assert (ptb.model.embed_dim, ptb.model.hidden_sizes, ptb.model.n_components) == (280, (960, 960, 620), 15)

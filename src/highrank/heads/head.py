@@ -22,6 +22,7 @@ class Head(nn.Module):
     bias: nn.Parameter | None  # (V,)
     impl: Impl  # how `mos_nll` computes the loss
     slab_bytes: int | None  # how many bytes of logits it may hold; None: its default
+    sample_below: float | None = None  # the responsibilities whose gradients it samples; None: exact gradients
 
     def nll(
         self, g: Tensor, targets: Tensor, *, ignore_index: int | None = None, slab_bytes: int | None = None

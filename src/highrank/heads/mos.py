@@ -29,7 +29,8 @@ class MoSHead(Head):
     features of h at every time step; g is (time, batch, in_features), or (batch, time, in_features) with `batch_first`.
     A g of two dimensions has no time dimension: every row gets its own mask.
     `scale` is the constant s. By default it fits the embeddings: `init_mixture` explains it.
-    `impl` and `slab_bytes` are passed to `highrank.ops.mos_nll`.
+    `impl`, `slab_bytes` and `sample_below` are passed to `highrank.ops.mos_nll`; `sample_below` makes training faster
+    with unbiased estimates of the gradients.
 
     >>> head = MoSHead(in_features=620, embed_dim=280, vocab_size=10_000, n_components=15, dropout=0.29)
     >>> pi, h = head.components(torch.randn(5, 620))
@@ -51,6 +52,7 @@ class MoSHead(Head):
         scale: float | None = None,
         impl: Impl = "auto",
         slab_bytes: int | None = None,
+        sample_below: float | None = None,
     ) -> None:
         super().__init__()
         check_sizes(in_features=in_features, embed_dim=embed_dim, vocab_size=vocab_size, n_components=n_components)
@@ -63,6 +65,7 @@ class MoSHead(Head):
         self.batch_first = batch_first
         self.impl = impl
         self.slab_bytes = slab_bytes
+        self.sample_below = sample_below
         # As in the released code, the prior has no bias and the projection to context vectors has one.
         self.prior = nn.Linear(in_features, n_components, bias=False)
         self.latent = AlignedLinear(in_features, n_components * embed_dim)  # an nn.Linear that is fast for any size
@@ -155,6 +158,7 @@ class MoSHead(Head):
             tokens.targets.reshape(-1),
             impl=self.impl,
             slab_bytes=self.slab_bytes if slab_bytes is None else slab_bytes,
+            sample_below=self.sample_below,
         )
         return tokens.zero_padding(nll.view(targets.shape))
 

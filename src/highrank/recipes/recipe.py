@@ -58,6 +58,7 @@ class ScheduleSpec:
     finetunes: int = 1  # how many finetuning stages follow
     finetune_max_epochs: int = 1000  # of each
     eval_batch_size: int = 10  # columns, for validation after each epoch
+    sample_below: float | None = None  # mixtures: the loss samples gradients of smaller responsibilities; None: exact
     precision: PrecisionName = "auto"
     # auto: mixed on an NVIDIA GPU, float32 elsewhere. mixed: float16 LSTM (cuDNN's persistent kernel), bfloat16 head.
 

@@ -65,6 +65,8 @@ def check(recipe: AnyRecipe) -> None:
     for part, spec in recipe.specs().items():
         for name, hint in typing.get_type_hints(type(spec)).items():
             _check_value(f"{part}.{name}", getattr(spec, name), hint)
+    if recipe.train.sample_below is not None and recipe.train.sample_below > 1:
+        raise UserError(f"train.sample_below must be at most 1, got {recipe.train.sample_below}.")
     if recipe.train.seed >= 2**63:
         raise UserError(f"train.seed must be below 2^63, got {recipe.train.seed}.")
     if isinstance(recipe, DialogRecipe):

@@ -37,6 +37,7 @@ class DialogTask:
         self.pass_length = len(self.batches["train"].plan())
         self.mean_tokens = self.batches["train"].n_tokens / self.pass_length
         self.model: Seq2Seq = build_seq2seq(recipe.model, corpus.vocab_size).to(device)
+        self.model.head.sample_below = train.sample_below
         self.carried: list[Tensor] = []
 
     def minibatches(self, state: TrainingState, rng: np.random.Generator) -> Iterator[Minibatch]:

@@ -47,6 +47,7 @@ class LanguageTask:
             self.columns = SentenceColumns(corpus.sentences, batch_size, recipe.train.seed, device)
         self.stream: Rows = self.columns  # the columns in this pass's rotation
         self.model: LanguageModel = build_model(recipe.model, corpus.vocab_size).to(device)
+        self.model.head.sample_below = recipe.train.sample_below
         self.new_hidden()
 
     def new_hidden(self) -> None:

@@ -9,6 +9,8 @@ with the responsibilities r_nk = pi_nk p_nk(y) / p(y). The backward pass multipl
 upstream gradient u_n. dW and db are sums over rows: for a mean or a sum, u_n is the same for all n and scales them too.
 Otherwise the backward pass scales them by the most frequent u_n, and visits the tokens with another u_n again.
 
+With a `RowSample`, the gradients are computed from the kept rows of a slab alone, with their weights in place of r.
+
 The bias is one more column of W, against a column of ones in h, so its gradient is a column of dW.
 """
 
@@ -19,6 +21,7 @@ import torch
 from torch import Tensor
 
 from highrank.ops import HALF, is_capturing, only_once_differentiable
+from highrank.ops.mos_nll.sampling import RowSample
 
 # The bytes of logits in a slab (or a quarter of W's bytes, if that is more). On a CPU, slabs near the size of the cache
 # are fastest; a GPU needs more rows per launch. Both were chosen with benchmarks/mos_nll.py.
@@ -35,9 +38,10 @@ def mos_nll(
     *,
     compute_dtype: torch.dtype | None = None,
     slab_bytes: int | None = None,
+    sample: RowSample | None = None,
 ) -> Tensor:
     """(N, K, D), (N, K), (V, D), (V,) or None, (N,) -> (N,), with matrix products in `compute_dtype`."""
-    return _MosNLL.apply(h, log_pi, weight, bias, targets, Sizes.of(h, weight, compute_dtype, slab_bytes))
+    return _MosNLL.apply(h, log_pi, weight, bias, targets, Sizes.of(h, weight, compute_dtype, slab_bytes), sample)
 
 
 class Inputs(NamedTuple):
@@ -72,15 +76,17 @@ class Sizes(NamedTuple):
 class _MosNLL(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, h: Tensor, log_pi: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, sizes: Sizes
-    ) -> Tensor:
+        ctx: Any, h: Tensor, log_pi: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor,
+        sizes: Sizes, sample: RowSample | None,
+    ) -> Tensor:  # fmt: skip
         h_needs, _, w_needs, b_needs = ctx.needs_input_grad[:4]
         # A CUDA graph cannot read the upstream gradient, so there the backward pass computes all of dW.
         dw_now = (w_needs or b_needs) and not is_capturing(h)
         inputs = Inputs(h, log_pi, weight, bias, targets)
-        nll, r, dh, dw = forward(inputs, sizes, h_needs, dw_now)
+        nll, r, dh, dw = forward(inputs, sizes, sample, h_needs, dw_now)
         ctx.save_for_backward(*inputs, r, dh, dw)
         ctx.sizes = sizes
+        ctx.sample = sample
         return nll
 
     @staticmethod
@@ -88,11 +94,12 @@ class _MosNLL(torch.autograd.Function):
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         # Read saved_tensors only once: activation checkpointing does not allow a second unpacking.
         *inputs, r, dh, dw = ctx.saved_tensors
-        return *gradients(upstream, Inputs(*inputs), r, dh, dw, ctx.sizes, ctx.needs_input_grad[:4]), None, None
+        needs = ctx.needs_input_grad[:4]
+        return *gradients(upstream, Inputs(*inputs), r, dh, dw, ctx.sizes, ctx.sample, needs), None, None, None
 
 
 def forward(
-    inputs: Inputs, sizes: Sizes, needs_dh: bool, needs_dw: bool
+    inputs: Inputs, sizes: Sizes, sample: RowSample | None, needs_dh: bool, needs_dw: bool
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     """Return nll (N,), r (N, K) and, if needed, dh (N, K, D) and [dW, db] (V, D + bias) for upstream gradients of 1."""
     h, log_pi, weight, bias, targets = inputs
@@ -100,12 +107,13 @@ def forward(
     w = with_bias_column(weight, bias, sizes)  # (V, D + bias columns)
     nll = torch.empty(n, dtype=sizes.accumulate, device=h.device)
     r = torch.empty(n, k, dtype=sizes.accumulate, device=h.device)
-    dh = torch.empty_like(h, memory_format=torch.contiguous_format) if needs_dh else None
+    dh = torch.zeros_like(h, memory_format=torch.contiguous_format) if needs_dh else None
     dw = torch.zeros(w.shape, dtype=sizes.accumulate, device=w.device) if needs_dw else None
     for start in range(0, n, sizes.tokens):
         rows = slice(start, start + sizes.tokens)
         slab_dh = None if dh is None else dh[rows]
-        _visit_slab(h[rows], log_pi[rows], w, targets[rows], sizes, nll[rows], r[rows], slab_dh, dw, None)
+        slab_sample = None if sample is None else sample.of(rows)
+        _visit_slab(h[rows], log_pi[rows], w, targets[rows], sizes, slab_sample, nll[rows], r[rows], slab_dh, dw, None)
     return nll, r, dh, dw
 
 
@@ -116,6 +124,7 @@ def gradients(
     dh: Tensor | None,
     dw: Tensor | None,  # None: `forward` did not compute it
     sizes: Sizes,
+    sample: RowSample | None,
     needs: Sequence[bool],
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
     """Return the gradients of h, log pi, W and b that are needed, given the results of `forward`."""
@@ -137,7 +146,7 @@ def gradients(
         dw = dw * common
         share = upstream[missing] - common
     if len(missing) > 0:
-        _add_weight_gradient(inputs, sizes, missing, share, dw)
+        _add_weight_gradient(inputs, sizes, missing, share, dw, sample)
     d = weight.shape[1]
     dweight = dw[:, :d].to(weight.dtype) if needs[2] else None
     dbias = dw[:, d].to(bias.dtype) if needs[3] and bias is not None else None
@@ -150,9 +159,10 @@ def _visit_slab(
     w: Tensor,
     targets: Tensor,
     sizes: Sizes,
+    sample: RowSample | None,
     nll: Tensor,  # out
     r: Tensor,  # out
-    dh: Tensor | None,  # out
+    dh: Tensor | None,  # out, zeros before
     dw: Tensor | None,  # out, added to
     upstream: Tensor | None,  # (tokens,); None: ones
 ) -> None:
@@ -171,15 +181,20 @@ def _visit_slab(
     if dh is None and dw is None:
         return
 
+    weights = r if sample is None else sample.weights(r)
+    if upstream is not None:
+        weights = weights * upstream[:, None]
+    rows = weights.view(-1, 1)
+    kept: slice | Tensor = slice(None)
+    if sample is not None and not is_capturing(h):
+        kept = weights.view(-1).nonzero().squeeze(1)
+        z, a, y, rows = z[kept], a[kept], y[kept], rows[kept]
     z.exp_()
-    z.scatter_add_(1, y, z.new_full((), -1.0).expand(tokens * k, 1))
+    z.scatter_add_(1, y, z.new_full((), -1.0).expand(y.shape))
     z = z.to(sizes.compute)  # p - onehot
-    rows = r.view(-1, 1)
     if dh is not None:
-        torch.mul(_matmul(z, w[:, :d], sizes), rows, out=dh.view(tokens * k, d))
+        dh.view(tokens * k, d)[kept] = (_matmul(z, w[:, :d], sizes) * rows).to(dh.dtype)
     if dw is not None:
-        if upstream is not None:
-            rows = (r * upstream[:, None]).view(-1, 1)
         a = (a * rows).to(sizes.compute)
         if sizes.compute == sizes.accumulate:
             dw.addmm_(z.T, a)
@@ -187,7 +202,9 @@ def _visit_slab(
             dw.add_(_matmul(z.T, a, sizes))
 
 
-def _add_weight_gradient(inputs: Inputs, sizes: Sizes, which: Tensor, upstream: Tensor, dw: Tensor) -> None:
+def _add_weight_gradient(
+    inputs: Inputs, sizes: Sizes, which: Tensor, upstream: Tensor, dw: Tensor, sample: RowSample | None
+) -> None:
     """Add the weight gradient of the tokens `which` to `dw`, each scaled by its upstream gradient."""
     h, log_pi, weight, bias, targets = inputs
     w = with_bias_column(weight, bias, sizes)
@@ -195,7 +212,8 @@ def _add_weight_gradient(inputs: Inputs, sizes: Sizes, which: Tensor, upstream: 
     r = torch.empty(sizes.tokens, h.shape[1], dtype=sizes.accumulate, device=h.device)
     for rows, u in zip(which.split(sizes.tokens), upstream.split(sizes.tokens), strict=True):
         m = len(rows)
-        _visit_slab(h[rows], log_pi[rows], w, targets[rows], sizes, nll[:m], r[:m], None, dw, u)
+        slab_sample = None if sample is None else sample.of(rows)
+        _visit_slab(h[rows], log_pi[rows], w, targets[rows], sizes, slab_sample, nll[:m], r[:m], None, dw, u)
 
 
 def with_bias_column(weight: Tensor, bias: Tensor | None, sizes: Sizes) -> Tensor:

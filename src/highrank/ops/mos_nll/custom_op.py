@@ -16,6 +16,7 @@ from torch import Tensor
 
 from highrank.ops import HALF, has_kernels, is_capturing, only_once_differentiable
 from highrank.ops.mos_nll import chunked
+from highrank.ops.mos_nll.sampling import RowSample
 
 Impl = Literal["auto", "reference", "chunked", "triton"]
 
@@ -37,15 +38,23 @@ def mos_nll(
     impl: str,
     compute_dtype: torch.dtype,
     slab_bytes: int | None,
+    sample: RowSample | None = None,
 ) -> Tensor:
     """(N, K, D), (N, K), (V, D), (V,) or None, (N,) -> (N,); computes the gradients that the inputs require."""
     needs = [x is not None and x.requires_grad for x in (h, log_pi, weight, bias)]
-    return _forward(h, log_pi, weight, bias, targets, impl, compute_dtype, slab_bytes, needs)[0]
+    eps, draws = sample or (None, None)
+    return _forward(h, log_pi, weight, bias, targets, draws, eps, impl, compute_dtype, slab_bytes, needs)[0]
+
+
+def _sample(eps: float | None, draws: Tensor | None) -> RowSample | None:
+    """Return the sample whose parts an operator took as arguments."""
+    return None if eps is None or draws is None else RowSample(eps, draws)
 
 
 @torch.library.custom_op("highrank::mos_nll", mutates_args=())
 def _forward(
     h: Tensor, log_pi: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor,
+    draws: Tensor | None, eps: float | None,
     impl: str, compute_dtype: torch.dtype, slab_bytes: int | None, needs: Sequence[bool],
 ) -> list[Tensor]:  # fmt: skip
     """Return nll, followed by the tensors that `_backward` needs."""
@@ -60,13 +69,14 @@ def _forward(
     sizes = chunked.Sizes.of(h, weight, compute_dtype, slab_bytes)
     inputs = chunked.Inputs(h, log_pi, weight, bias, targets)
     # Compute dW here even while a CUDA graph is captured: the backward pass may run outside of the capture.
-    nll, r, dh, dw = chunked.forward(inputs, sizes, needs[0], needs[2] or needs[3])
+    nll, r, dh, dw = chunked.forward(inputs, sizes, _sample(eps, draws), needs[0], needs[2] or needs[3])
     return [nll, r, *(nll.new_empty(0) if x is None else x for x in (dh, dw))]
 
 
 @_forward.register_fake
 def _(
     h: Tensor, log_pi: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor,
+    draws: Tensor | None, eps: float | None,
     impl: str, compute_dtype: torch.dtype, slab_bytes: int | None, needs: Sequence[bool],
 ) -> list[Tensor]:  # fmt: skip
     n, k, _ = h.shape
@@ -82,10 +92,12 @@ def _(
 @torch.library.custom_op("highrank::mos_nll_backward", mutates_args=())
 def _backward(
     upstream: Tensor, h: Tensor, log_pi: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor,
-    saved: Sequence[Tensor], impl: str, compute_dtype: torch.dtype, slab_bytes: int | None, needs: Sequence[bool],
+    draws: Tensor | None, saved: Sequence[Tensor], eps: float | None,
+    impl: str, compute_dtype: torch.dtype, slab_bytes: int | None, needs: Sequence[bool],
 ) -> list[Tensor]:  # fmt: skip
     """Return the gradients that are needed, in the order of the inputs."""
     results: Sequence[Tensor | None]
+    sample = _sample(eps, draws)
     if uses_kernels(impl, h.device, compute_dtype):
         from highrank.ops.mos_nll import kernel
 
@@ -96,7 +108,7 @@ def _backward(
         with torch.cuda.device_of(h):
             results = kernel.backward(
                 upstream, rows, weight, offset, targets, r, peak, total, log_p,
-                needs=needs, shape=h.shape, dtypes=dtypes, config=config,
+                needs=needs, shape=h.shape, dtypes=dtypes, config=config, sample=sample,
             )  # fmt: skip
     else:
         r, dh, dw = saved
@@ -104,7 +116,7 @@ def _backward(
         # A capture cannot read the upstream gradient, so there dW is computed again.
         ready_dw = None if is_capturing(h) or not (needs[2] or needs[3]) else dw
         inputs = chunked.Inputs(h, log_pi, weight, bias, targets)
-        results = chunked.gradients(upstream, inputs, r, dh if needs[0] else None, ready_dw, sizes, needs)
+        results = chunked.gradients(upstream, inputs, r, dh if needs[0] else None, ready_dw, sizes, sample, needs)
     return [_unshared(x) for x in results if x is not None]
 
 
@@ -117,15 +129,16 @@ def _unshared(x: Tensor) -> Tensor:
 @_backward.register_fake
 def _(
     upstream: Tensor, h: Tensor, log_pi: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor,
-    saved: Sequence[Tensor], impl: str, compute_dtype: torch.dtype, slab_bytes: int | None, needs: Sequence[bool],
+    draws: Tensor | None, saved: Sequence[Tensor], eps: float | None,
+    impl: str, compute_dtype: torch.dtype, slab_bytes: int | None, needs: Sequence[bool],
 ) -> list[Tensor]:  # fmt: skip
     inputs = zip((h, log_pi, weight, bias), needs, strict=True)
     return [torch.empty_like(x, memory_format=torch.contiguous_format) for x, need in inputs if need and x is not None]
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    ctx.save_for_backward(*inputs[:5], *output[1:])
-    ctx.options = inputs[5:]
+    ctx.save_for_backward(*inputs[:6], *output[1:])
+    ctx.options = inputs[6:]
 
 
 def _gradients(ctx: Any, upstream: list[Tensor]) -> tuple[Tensor | None, ...]:
@@ -136,8 +149,8 @@ def _gradients(ctx: Any, upstream: list[Tensor]) -> tuple[Tensor | None, ...]:
 def _gradients_of_nll(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
     needs = ctx.options[-1]
     saved = ctx.saved_tensors  # read only once, see `chunked`
-    results = iter(_backward(upstream, *saved[:5], list(saved[5:]), *ctx.options))
-    return *(next(results) if need else None for need in needs), *[None] * 5
+    results = iter(_backward(upstream, *saved[:6], list(saved[6:]), *ctx.options))
+    return *(next(results) if need else None for need in needs), *[None] * 7
 
 
 _forward.register_autograd(_gradients, setup_context=_save)

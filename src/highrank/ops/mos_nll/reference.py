@@ -10,14 +10,29 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from highrank.ops.mos_nll.sampling import RowSample
 
-def mos_nll(h: Tensor, log_pi: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
-    """(N, K, D), (N, K), (V, D), (V,) or None, (N,) -> (N,)."""
+
+def mos_nll(
+    h: Tensor,
+    log_pi: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    sample: RowSample | None = None,
+) -> Tensor:
+    """(N, K, D), (N, K), (V, D), (V,) or None, (N,) -> (N,); with a `sample`, the gradients are unbiased estimates."""
     logits = F.linear(h, weight, bias)  # (N, K, V)
     log_p = torch.log_softmax(_at_least_float32(logits), dim=-1)  # (N, K, V)
     index = targets[:, None, None].expand(-1, h.shape[1], 1)  # (N, K, 1)
     log_p_target = log_p.gather(-1, index).squeeze(-1)  # (N, K)
-    return -torch.logsumexp(_at_least_float32(log_pi) + log_p_target, dim=-1)  # (N,)
+    joint = _at_least_float32(log_pi) + log_p_target  # (N, K)
+    nll = -torch.logsumexp(joint, dim=-1)  # (N,)
+    if sample is not None and log_p_target.requires_grad:
+        r = torch.exp(joint + nll[:, None]).detach()  # (N, K) responsibilities, the gradient of -nll
+        scale = torch.where(r > 0, sample.weights(r) / r, 0.0)
+        log_p_target.register_hook(lambda gradient: gradient * scale)
+    return nll
 
 
 def _at_least_float32(x: Tensor) -> Tensor:

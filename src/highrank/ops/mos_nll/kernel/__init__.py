@@ -17,7 +17,7 @@ of the vocabulary. u (N,) is the upstream gradient, r (N, K) the responsibilitie
    that pad h hold ones, against zero columns of W, so that db is one more column of dW.
 6. `_mos_nll_finish_kernel`: casts the float32 [dW, db] of the slab to the parameters' dtypes.
 
-Steps 1 and 2 are in `forward.py`, the others in `backward.py`. Both compute tiles of logits (`logits.py`) from padded
+Steps 1 and 2 are in `forward.py`, the others in `backward.py`. They compute tiles of logits (`logits.py`) from padded
 operands (`operands.py`); `plan.py` chooses the sizes of tiles and slabs.
 
 In total this takes four products of 2 M D V operations, two of them at library speed; separate kernels for dh and dW
@@ -29,6 +29,11 @@ Skipping: steps 3 to 6 leave out row (n, k) if u_n = 0, which is exact, or if r_
 than 2^-24 of a token's responsibilities, which sum to one, so any gradient changes by less than half a float32 unit in
 the last place of the token's largest term. The gradient of log pi, -u r, skips nothing. Counting rows makes the host
 wait for the device, so nothing is skipped while a CUDA graph is captured.
+
+Sampling: a `RowSample` replaces r in dz by its weights, most of which are zero. The rows with a weight move to the
+front, and only the device knows how many they are: steps 3 and 5 are launched for all M rows, and programs beyond that
+number return at once. Step 5 then uses the kernels of `products.py`, which also do the work of step 6. A CUDA graph can
+hold all of it, and every replay draws new rows.
 """
 
 from collections.abc import Sequence
@@ -42,6 +47,7 @@ from highrank.ops.mos_nll.kernel.backward import gradients
 from highrank.ops.mos_nll.kernel.forward import mix, partial_sums
 from highrank.ops.mos_nll.kernel.operands import padded_rows
 from highrank.ops.mos_nll.kernel.plan import Config, backward_config, forward_config
+from highrank.ops.mos_nll.sampling import RowSample
 
 SKIP_BELOW = 2.0**-24  # share of a token's responsibilities that may be skipped, over all components
 
@@ -56,18 +62,20 @@ def mos_nll(
     compute_dtype: torch.dtype | None = None,
     slab_bytes: int | None = None,
     skip: bool = True,
+    sample: RowSample | None = None,
     configs: tuple[Config, Config] | None = None,
 ) -> Tensor:
     """(N, K, D), (N, K), (V, D), (V,) or None, (N,) -> (N,) float32, with matrix products in `compute_dtype`.
 
     `slab_bytes` bounds the memory besides inputs and gradients; more memory means fewer launches. `skip=False` visits
-    every row in the backward pass. The loss of a target outside the vocabulary is NaN. In float32, the products of the
-    backward pass follow `torch.set_float32_matmul_precision`; those of the logits are always exact.
+    every row in the backward pass, `sample` a random choice of them. The loss of a target outside the vocabulary is
+    NaN. In float32, the library products of the backward pass follow `torch.set_float32_matmul_precision`; the kernels'
+    own products are always exact.
     """
     compute_dtype = compute_dtype or h.dtype
     configs = configs or configs_of(h, weight, compute_dtype, slab_bytes)
     with torch.cuda.device_of(h):
-        return _MosNLL.apply(h, log_pi, weight, bias, targets, compute_dtype, skip, configs)
+        return _MosNLL.apply(h, log_pi, weight, bias, targets, compute_dtype, skip, sample, configs)
 
 
 def configs_of(
@@ -87,7 +95,7 @@ class _MosNLL(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, h: Tensor, log_pi: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor,
-        compute_dtype: torch.dtype, skip: bool, configs: tuple[Config, Config],
+        compute_dtype: torch.dtype, skip: bool, sample: RowSample | None, configs: tuple[Config, Config],
     ) -> Tensor:  # fmt: skip
         rows, offset = operands_of(h, weight, bias, compute_dtype, ones=ctx.needs_input_grad[3])
         nll, *row_sums = forward(rows, log_pi, weight, offset, targets, configs[0])
@@ -97,6 +105,7 @@ class _MosNLL(torch.autograd.Function):
             "dtypes": (h.dtype, log_pi.dtype, torch.float32 if bias is None else bias.dtype),
             "config": configs[1],
             "skip": skip,
+            "sample": sample,
         }
         return nll
 
@@ -104,7 +113,7 @@ class _MosNLL(torch.autograd.Function):
     @only_once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         gradients = backward(upstream, *ctx.saved_tensors, needs=ctx.needs_input_grad[:4], **ctx.options)
-        return *gradients, None, None, None, None
+        return *gradients, None, None, None, None, None
 
 
 def operands_of(
@@ -127,31 +136,38 @@ def backward(
     upstream: Tensor, rows: Tensor, weight: Tensor, offset: Tensor, targets: Tensor,
     r: Tensor, peak: Tensor, total: Tensor, log_p: Tensor, *,
     needs: Sequence[bool], shape: Sequence[int], dtypes: Sequence[torch.dtype], config: Config, skip: bool = True,
+    sample: RowSample | None = None,
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
     """Return the gradients of h, log pi, W and b that are needed, given h's shape and the dtypes of h, log pi and b."""
     needs_h, needs_pi, needs_w, needs_b = needs
     upstream = upstream.float()
     # A token with u = 0 contributes nothing, even if its r is NaN because its target is out of range.
-    shares = torch.where((upstream != 0)[:, None], r * upstream[:, None], 0.0)  # (N, K): the factor of each row in dz
-    dlog_pi = (-shares).to(dtypes[1]) if needs_pi else None
+    weighted = (upstream != 0)[:, None]  # (N, 1)
+    dlog_pi = torch.where(weighted, -r * upstream[:, None], 0.0).to(dtypes[1]) if needs_pi else None
     if not (needs_h or needs_w or needs_b):
         return None, dlog_pi, None, None
     n, k, d = shape
-    share = shares.view(-1)
+    weights = r if sample is None else sample.weights(r)
+    share = torch.where(weighted, weights * upstream[:, None], 0.0).view(-1)  # (M,): the factor of each row in dz
     y = targets[:, None].expand(n, k).reshape(-1)  # (M,)
-    keep = None
-    if skip and n > 0 and not is_capturing(rows):
-        active = (~(r < SKIP_BELOW / k) & (upstream != 0)[:, None]).view(-1)  # (M,); NaN stays active
-        keep = active.nonzero().squeeze(1)
-        if 16 * len(keep) > 15 * len(rows):  # gathering rows would cost more than it saves
-            keep = None
+    order = None  # which rows to visit, and in which order; None: all, as they are
+    kept = None
+    if sample is not None:
+        visited = share != 0
+        order = visited.argsort(descending=True, stable=True)  # the visited rows first
+        kept = visited.sum(dtype=torch.int32).view(1)
+    elif skip and n > 0 and not is_capturing(rows):
+        active = (~(r < SKIP_BELOW / k) & weighted).view(-1)  # (M,); NaN stays active
+        order = active.nonzero().squeeze(1)
+        if 16 * len(order) > 15 * len(rows):  # gathering rows would cost more than it saves
+            order = None
     picked = [rows, y, peak, total, log_p, share]
-    if keep is not None:
-        picked = [x.index_select(0, keep) for x in picked]
-    dh, dw, db = gradients(picked, weight, offset, config, needs_h, needs_w, needs_b)
+    if order is not None:
+        picked = [x.index_select(0, order) for x in picked]
+    dh, dw, db = gradients(picked, weight, offset, config, needs_h, needs_w, needs_b, kept)
     if dh is not None:
-        dh = dh[:, :d].to(dtypes[0])  # (kept rows, D)
-        if keep is not None:
-            dh = dh.new_zeros(n * k, d).index_copy_(0, keep, dh)
+        dh = dh[:, :d].to(dtypes[0])  # (picked rows, D)
+        if order is not None:
+            dh = dh.new_zeros(n * k, d).index_copy_(0, order, dh)
         dh = dh.view(n, k, d)
     return dh, dlog_pi, dw, None if db is None else db.to(dtypes[2])

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from highrank.ops.mos_nll.kernel.logits import LOG2E, jit, launch_options, logits_tile, tile_source
 from highrank.ops.mos_nll.kernel.operands import mm_float32, padded_slabs, padded_width
-from highrank.ops.mos_nll.kernel.plan import Config, program_slots, slab_tiles, tiles_each
+from highrank.ops.mos_nll.kernel.plan import KEPT_SHARE, Config, program_slots, slab_tiles, tiles_each
+from highrank.ops.mos_nll.kernel.products import add_row_gradients_, write_weight_gradients
 
 try:
     import triton
@@ -28,10 +29,12 @@ def gradients(
     needs_h: bool,
     needs_w: bool,
     needs_b: bool,
+    kept: Tensor | None = None,
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """Return dh (M, D padded) and db (V,) in float32, and dW (V, D) in W's dtype.
 
     `row_inputs` are h (M, D padded), with ones if `needs_b`, and y, peak, total, log p_k(y) and share (u r), (M,) each.
+    `kept`, (1,), is how many of the rows are visited; the share of the others must be 0. None visits all of them.
     """
     rows, y, peak, total, log_p, share = row_inputs
     m = len(rows)
@@ -47,29 +50,35 @@ def gradients(
     if m == 0:
         return dh, None if dw is None else dw.zero_(), None if db is None else db.zero_()
     row_blocks = -(-m // config.block_m)
+    busy_blocks = row_blocks if kept is None else max(1, int(KEPT_SHARE * row_blocks))
     slots = program_slots(rows.device, config.programs)
     left = max(config.scratch_bytes - (0 if dh is None else dh.nbytes), config.scratch_bytes // 2)
     bytes_per_word = (m + width) * rows.itemsize + 4 * rows.shape[1]  # of dz, W and dW
     most = max(1, left // (bytes_per_word * config.block_n))
-    slab = slab_tiles(row_blocks, -(-v // config.block_n), most, slots) * config.block_n
+    slab = slab_tiles(busy_blocks, -(-v // config.block_n), most, slots) * config.block_n
     dz = rows.new_empty(m, slab)
     a = tile_source(rows, config.block_m, config.block_d, config.tma)
     out = tile_source(dz, config.block_m, config.block_n // (2 if config.halves else 1), config.tma)
     for start, count, w in padded_slabs(weight, rows.dtype, slab):  # w (C or a few more, D padded)
         words = slice(start, start + count)
-        each, _ = tiles_each(row_blocks, -(-count // config.block_n), slots)
+        each, _ = tiles_each(busy_blocks, -(-count // config.block_n), slots)
         _mos_nll_dlogits_kernel[(row_blocks, -(-count // (each * config.block_n)))](
             *(a, tile_source(w, config.block_n, config.block_d, config.tma), offset[words]),
-            *(peak, total, share, out, m, count, slab, each),
+            *(peak, total, share, out, kept, m, count, slab, each),
             **launch_options(rows, width, config) | {"HALVES": config.halves},
         )
         _mos_nll_target_kernel[(-(-m // 256),)](y, log_p, share, dz, m, count, start, slab, 256)
-        g = dz[:, : len(w)]  # (M, C or a few more)
-        if dh is not None:
-            mm_float32(g, w, out=dh, plus=dh if start > 0 else None)
-        if dw is not None or db is not None:
+        dw_slab = None if dw is None else dw[words]
+        db_slab = None if db is None else db[words]
+        if dh is not None and kept is not None:
+            add_row_gradients_(dh if start > 0 else dh.zero_(), dz, w, count, kept, config)
+        elif dh is not None:
+            mm_float32(dz[:, : len(w)], w, out=dh, plus=dh if start > 0 else None)
+        if (needs_w or needs_b) and kept is not None:
+            write_weight_gradients(dz, rows, count, d, dw_slab, db_slab, unscale, kept, config)
+        elif needs_w or needs_b:
             _mos_nll_finish_kernel[(-(-count // 4),)](
-                *(mm_float32(g.T, rows), None if dw is None else dw[words], None if db is None else db[words], unscale),
+                *(mm_float32(dz[:, : len(w)].T, rows), dw_slab, db_slab, unscale),
                 *(count, d, rows.shape[1], 4, triton.next_power_of_2(rows.shape[1])),
             )
     return dh if dh is None or unscale is None else dh.mul_(unscale), dw, db
@@ -77,7 +86,7 @@ def gradients(
 
 @jit
 def _mos_nll_dlogits_kernel(
-    h, w, bias, peaks, totals, shares, dz, rows, columns, slab, each,
+    h, w, bias, peaks, totals, shares, dz, kept, rows, columns, slab, each,
     H_WIDTH: tl.constexpr, W_WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
     TMA: tl.constexpr, FLATTEN: tl.constexpr, HALVES: tl.constexpr,
 ):  # fmt: skip
@@ -88,6 +97,8 @@ def _mos_nll_dlogits_kernel(
     factor = share / tl.load(totals + i, mask=i < rows, other=1.0)
     part = tl.program_id(1)
     last = tl.minimum((part + 1) * each, tl.cdiv(columns, BLOCK_N))
+    if kept is not None:
+        last = tl.where(row < tl.load(kept), last, 0)
     for tile in tl.range(part * each, last, flatten=FLATTEN):
         column = tile * BLOCK_N
         z = logits_tile(h, w, bias, row, column, rows, columns, H_WIDTH, W_WIDTH, BLOCK_M, BLOCK_N, BLOCK_D, TMA)

@@ -43,15 +43,15 @@ def jit(function: Callable[..., Any]) -> Any:
 
 
 @jit
-def _tile(source, row, column, rows, WIDTH: tl.constexpr, R: tl.constexpr, C: tl.constexpr, TMA: tl.constexpr):
-    """Load source[row : row + R, column : column + C], with zeros outside."""
+def load_tile(source, row, column, rows, width, R: tl.constexpr, C: tl.constexpr, TMA: tl.constexpr):
+    """Load source[row : row + R, column : column + C], with zeros outside (rows, width)."""
     if TMA:
         tile = source.load([row, column])
     else:
         i = row + tl.arange(0, R)
         j = column + tl.arange(0, C)
-        inside = (i < rows)[:, None] & (j < WIDTH)[None, :]
-        tile = tl.load(source + i.to(tl.int64)[:, None] * WIDTH + j[None, :], mask=inside, other=0.0)
+        inside = (i < rows)[:, None] & (j < width)[None, :]
+        tile = tl.load(source + i.to(tl.int64)[:, None] * width + j[None, :], mask=inside, other=0.0)
     return tile
 
 
@@ -63,8 +63,8 @@ def logits_tile(
     """Compute a (BLOCK_M, BLOCK_N) tile of h W^T + b in float32, with -inf beyond the last word."""
     z = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
     for d in range(0, W_WIDTH, BLOCK_D):
-        x = _tile(h, row, d, rows, H_WIDTH, BLOCK_M, BLOCK_D, TMA)
-        y = _tile(w, column, d, columns, W_WIDTH, BLOCK_N, BLOCK_D, TMA)
+        x = load_tile(h, row, d, rows, H_WIDTH, BLOCK_M, BLOCK_D, TMA)
+        y = load_tile(w, column, d, columns, W_WIDTH, BLOCK_N, BLOCK_D, TMA)
         z = tl.dot(x, tl.trans(y), z, input_precision="ieee")
     j = column + tl.arange(0, BLOCK_N)
     return z + tl.load(bias + j, mask=j < columns, other=float("-inf"))[None, :]

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import torch
 
+KEPT_SHARE = 1 / 3  # of the rows, for which sampled kernels are planned; the host does not know the real one
+
 
 class Config(NamedTuple):
     """How a kernel is divided into programs."""

@@ -1,0 +1,237 @@
+"""The sampled backward pass: unbiased weights of rows, and every implementation against the reference."""
+
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+
+from highrank.ops.mos_nll import chunked, kernel, mos_nll, reference
+from highrank.ops.mos_nll.kernel import plan
+from highrank.ops.mos_nll.sampling import RowSample
+from triton_interpreter import DEVICE, needs_kernels
+
+RAGGED = (7, 3, 37, 101)  # N, K, D, V
+EPS = [1 / 32, 1 / 8, 1.0]
+UNEVEN = torch.linspace(-1, 2, RAGGED[0], dtype=torch.float64)
+# Small blocks and slabs, so that a small problem has several of each.
+SMALL = plan.Config(16, 32, 16, num_warps=4, num_stages=2, tma=False, flatten=True, programs=1, scratch_bytes=2048)
+
+
+def make(shape=RAGGED, peak: float = 2.0) -> tuple[list[Tensor], Tensor]:
+    """Return h, log_pi, weight and bias in float64, and targets; a larger `peak` makes responsibilities less even."""
+    n, k, d, v = shape
+    generator = torch.Generator().manual_seed(0)
+
+    def normal(*size: int) -> Tensor:
+        return torch.randn(*size, generator=generator, dtype=torch.float64)
+
+    inputs = [normal(n, k, d).tanh(), (peak * normal(n, k)).log_softmax(-1), normal(v, d) / d**0.5, normal(v)]
+    return inputs, torch.randint(v, (n,), generator=generator)
+
+
+def value_and_gradients(function, inputs, targets, upstream=None, dtype=torch.float64, **options) -> list[Tensor]:
+    device = options.pop("device", "cpu")
+    leaves = [x.to(device, dtype).requires_grad_() for x in inputs]
+    nll = function(*leaves, targets.to(device), **options)
+    upstream = torch.full((len(nll),), 1 / max(1, len(nll))) if upstream is None else upstream
+    gradients = torch.autograd.grad(nll, leaves, upstream.to(nll))
+    return [nll.detach(), *gradients]
+
+
+def sample(eps: float, n: int = RAGGED[0], device: str = "cpu") -> RowSample:
+    return RowSample(eps, torch.rand(n, generator=torch.Generator().manual_seed(1)).to(device))
+
+
+@pytest.mark.parametrize("eps", [1 / 64, *EPS])
+def test_the_mean_weight_over_all_draws_is_the_responsibility(eps):
+    r = torch.randn(20, 15, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).mul(3).softmax(-1)
+    draws = (torch.arange(1000, dtype=torch.float64) + 0.5) / 1000
+    weights = RowSample(eps, draws.repeat(20)).weights(r.repeat_interleave(1000, dim=0))
+    torch.testing.assert_close(weights.view(20, 1000, 15).mean(1), r, rtol=0, atol=2e-3 * eps)
+
+
+def test_responsibilities_from_eps_on_are_kept_as_they_are():
+    r = torch.tensor([[0.5, 0.25, 0.2, 0.05], [torch.nan, torch.nan, 0.0, 0.1]])
+    weights = RowSample(0.2, torch.tensor([0.0, 0.99])).weights(r)
+    assert weights[0].tolist() == [0.5, 0.25, r[0, 2], 0.0]
+    assert weights[1].isnan().tolist() == [True, True, False, False]
+    assert weights[1, 2:].tolist() == [0.0, pytest.approx(0.2)]
+
+
+def test_a_token_keeps_its_expected_number_of_rows_rounded_up_or_down():
+    r = torch.randn(500, 15).mul(2).softmax(-1)
+    for eps in EPS:
+        expected = (r / eps).clamp(max=1).sum(1)
+        kept = (RowSample(eps, torch.rand(500)).weights(r) > 0).sum(1)
+        assert ((kept - expected).abs() < 1 + 1e-4).all()
+    assert (kept == 1).all()  # eps = 1
+
+
+def test_the_mean_gradient_over_many_draws_is_the_exact_one():
+    """Every entry of dh, dW and db lies within five standard errors, and on average as near as chance has it."""
+    torch.manual_seed(0)
+    inputs, targets = make((5, 4, 6, 11))
+    exact = value_and_gradients(mos_nll, inputs, targets)
+    runs = [value_and_gradients(mos_nll, inputs, targets, sample_below=0.5) for _ in range(2000)]
+    for i in (1, 3, 4):
+        draws = torch.stack([run[i] for run in runs])
+        error = draws.std(0) / len(runs) ** 0.5
+        noisy = error > 1e-9
+        assert noisy.any()
+        z = ((draws.mean(0) - exact[i]) / error)[noisy]
+        assert z.abs().max() < 5
+        assert 0.5 < z.square().mean() < 1.5
+
+
+@pytest.mark.parametrize("impl", ["reference", "chunked"])
+def test_the_loss_and_the_gradient_of_the_prior_stay_exact(impl):
+    inputs, targets = make()
+    exact = value_and_gradients(mos_nll, inputs, targets, UNEVEN, impl=impl)
+    sampled = value_and_gradients(mos_nll, inputs, targets, UNEVEN, impl=impl, sample_below=1.0)
+    assert torch.equal(sampled[0], exact[0])
+    assert torch.equal(sampled[2], exact[2])
+    assert not torch.allclose(sampled[3], exact[3])
+
+
+@pytest.mark.parametrize("impl", ["reference", "chunked"])
+def test_a_tiny_eps_gives_the_exact_gradients(impl):
+    inputs, targets = make()
+    exact = value_and_gradients(mos_nll, inputs, targets, UNEVEN, impl=impl)
+    sampled = value_and_gradients(mos_nll, inputs, targets, UNEVEN, impl=impl, sample_below=1e-30)
+    for x, y in zip(sampled, exact, strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-13, atol=1e-15)
+
+
+@pytest.mark.parametrize("capturing", [False, True])
+@pytest.mark.parametrize("upstream", [None, UNEVEN, (UNEVEN > 0).double()], ids=["mean", "each its own", "masked"])
+@pytest.mark.parametrize("eps", EPS)
+def test_chunked_matches_the_reference(eps, upstream, capturing, monkeypatch):
+    inputs, targets = make()
+    expected = value_and_gradients(reference.mos_nll, inputs, targets, upstream, sample=sample(eps))
+    monkeypatch.setattr(chunked, "is_capturing", lambda x: capturing)
+    slab_bytes = 2 * 3 * 101 * 8  # two tokens
+    ours = value_and_gradients(chunked.mos_nll, inputs, targets, upstream, sample=sample(eps), slab_bytes=slab_bytes)
+    for x, y in zip(ours, expected, strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-12, atol=1e-13)
+
+
+def test_chunked_multiplies_kept_rows_only(monkeypatch):
+    inputs, targets = make()
+    heights = []
+    original = chunked._matmul
+    monkeypatch.setattr(chunked, "_matmul", lambda a, b, sizes: heights.append(len(a)) or original(a, b, sizes))
+    value_and_gradients(chunked.mos_nll, inputs, targets, sample=sample(1.0))
+    assert heights == [21, 7]  # logits of every row, dh of one row per token
+
+
+@needs_kernels
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("shape", [RAGGED, (16, 15, 32, 64)], ids=["ragged", "aligned"])
+@pytest.mark.parametrize("eps", [1e-30, *EPS])
+def test_the_kernels_match_the_reference(eps, shape, dtype):
+    check_kernels(eps, shape, dtype, configs=(SMALL, SMALL._replace(tma=dtype == torch.float16)))
+
+
+def check_kernels(eps: float, shape, dtype: torch.dtype, **options) -> None:
+    """Assert that value and gradients err at most twice as much as those of the reference in the same dtype."""
+    inputs, targets = make(shape)
+    inputs = [x.to(dtype).double() for x in inputs]
+    upstream = torch.linspace(-1, 2, shape[0], dtype=torch.float64) / shape[0]
+    upstream[::5] = 0
+    run = partial(
+        value_and_gradients,
+        inputs=inputs, targets=targets, upstream=upstream, device=DEVICE, sample=sample(eps, shape[0], DEVICE),
+    )  # fmt: skip
+    truth = run(reference.mos_nll)
+    plain = run(reference.mos_nll, dtype=dtype)
+    ours = run(kernel.mos_nll, dtype=dtype, **options)
+    for name, x, y, true in zip(["nll", "h", "log_pi", "weight", "bias"], ours, plain, truth, strict=True):
+        error, allowed = (x.double() - true).norm(), (y.double() - true).norm()
+        floor = torch.finfo(y.dtype).eps * true.norm()
+        assert error <= 2 * allowed + floor, f"{name}: {error:.3g} > 2 x {allowed:.3g} + {floor:.3g}"
+
+
+@needs_kernels
+@pytest.mark.parametrize("needed", [0, 2, 3], ids=["h", "weight", "bias"])
+def test_the_kernels_compute_one_gradient_alone(needed):
+    inputs, targets = make()
+    options = {"sample": sample(1 / 8, device=DEVICE)}
+    leaves = [x.to(DEVICE).requires_grad_(i == needed) for i, x in enumerate(inputs)]
+    expected = torch.autograd.grad(reference.mos_nll(*leaves, targets.to(DEVICE), **options).sum(), leaves[needed])
+    leaves = [x.detach().float().requires_grad_(i == needed) for i, x in enumerate(leaves)]
+    nll = kernel.mos_nll(*leaves, targets.to(DEVICE), configs=(SMALL, SMALL), **options)
+    ours = torch.autograd.grad(nll.sum(), leaves[needed])
+    torch.testing.assert_close(ours[0].double(), expected[0], rtol=1e-4, atol=1e-5)
+
+
+@needs_kernels
+def test_zero_tokens_have_zero_gradients():
+    inputs, targets = make((0, 3, 37, 101))
+    ours = value_and_gradients(
+        kernel.mos_nll, inputs, targets, dtype=torch.float32, device=DEVICE, sample=sample(1 / 8, 0, DEVICE)
+    )
+    assert not any(x.any() for x in ours)
+
+
+def test_a_compiled_loss_samples_too():
+    torch.compiler.reset()
+    inputs, targets = make()
+    compiled = torch.compile(partial(mos_nll, sample_below=0.5), backend="aot_eager", fullgraph=True)
+    torch.manual_seed(0)
+    ours = value_and_gradients(compiled, inputs, targets)
+    torch.manual_seed(0)
+    for x, y in zip(ours, value_and_gradients(mos_nll, inputs, targets, sample_below=0.5), strict=True):
+        torch.testing.assert_close(x, y)
+
+
+def test_evaluation_draws_nothing():
+    inputs, targets = make()
+    before = torch.get_rng_state()
+    with torch.no_grad():
+        mos_nll(*inputs, targets, sample_below=0.5)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("value", [0.0, -0.1, 1.5, float("nan")])
+def test_a_probability_out_of_range_raises(value):
+    inputs, targets = make()
+    with pytest.raises(ValueError, match="sample_below"):
+        mos_nll(*inputs, targets, sample_below=value)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("shape", [RAGGED, (840, 15, 280, 10_000), (300, 7, 900, 5003)], ids=["ragged", "ptb", "wide"])
+@pytest.mark.parametrize("eps", [1e-30, 1 / 32, 1.0])
+def test_the_kernels_on_the_gpu_match_the_reference(eps, shape, dtype):
+    check_kernels(eps, shape, dtype)
+
+
+@pytest.mark.gpu
+def test_a_cuda_graph_draws_new_rows_in_every_replay():
+    inputs, targets = make((64, 5, 96, 1003))
+    leaves = [x.to("cuda", torch.bfloat16).requires_grad_() for x in inputs]
+    targets = targets.cuda()
+
+    def weight_gradient(**options) -> Tensor:
+        return torch.autograd.grad(mos_nll(*leaves, targets, **options).mean(), leaves[2])[0]
+
+    exact = weight_gradient().double()
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            weight_gradient(sample_below=0.5)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=side):
+        captured = weight_gradient(sample_below=0.5)
+    draws = []
+    for _ in range(400):
+        graph.replay()
+        draws.append(captured.double())
+    assert not torch.equal(draws[0], draws[1])
+    mean = torch.stack(draws).mean(0)
+    deviation = torch.stack([(draw - exact).norm() for draw in draws]).mean()
+    assert (mean - exact).norm() < 2 * deviation / 400**0.5 + 4e-3 * exact.norm()  # bfloat16 rounds each draw
