@@ -8,7 +8,7 @@ import torch
 
 from highrank.bench import lstm, mos_nll, peers
 from highrank.bench.lstm import lstm_benchmark
-from highrank.bench.mos_nll import loss_benchmark, parse_sizes, scaling_benchmark
+from highrank.bench.mos_nll import llm_benchmark, loss_benchmark, parse_sizes, scaling_benchmark
 from highrank.bench.peers import Implementation, naive
 from highrank.bench.step import CASES, PLAIN, step_benchmark
 from highrank.bench.table import run_benchmark
@@ -28,6 +28,12 @@ def test_the_loss_is_measured_next_to_the_naive_one(tmp_path):
         assert (row.status, row.N, row.K, row.D, row.V, row.dtype) == ("ok", 16, 3, 8, 60, "float32")
         assert row.q25_ms <= row.median_ms <= row.q75_ms
         assert row.error < 1e-3
+
+
+def test_a_mixture_of_a_large_model_is_measured_next_to_its_softmax(tmp_path):
+    rows = run_benchmark(llm_benchmark("auto", CPU, 1, [(16, 2, 8, 60), (16, 4, 8, 60)]), tmp_path / "a.csv")
+    assert [row.K for row in rows] == [1, 1, 2, 4]
+    assert {row.status for row in rows} == {"ok"}
 
 
 @pytest.mark.parametrize(

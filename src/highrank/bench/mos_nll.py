@@ -6,6 +6,7 @@ Over K, V and N, the mixture is compared with one softmax at the same N, D and V
 
 import importlib.metadata
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
@@ -30,6 +31,7 @@ SWEEPS = {
     "V": (1_000, 4_000, 16_000, 64_000, 256_000),
     "N": (70, 210, 840, 3_360, 13_440),
 }
+LLM_SIZES: tuple[Shape, ...] = tuple((4096, k, d, v) for v in (128_000, 256_000) for d in (2048, 4096) for k in (2, 4))
 CPU_SWEEPS = {**SWEEPS, "N": (16, 64, 256, 1_024)}
 MAX_ERROR = 0.05  # relative; bfloat16 alone makes at most 0.005, a wrong gradient about 1
 BYTES_PER_LOGIT = 16  # at most: logits, their exponentials and gradients, where an implementation builds them all
@@ -69,6 +71,24 @@ def scaling_benchmark(dtype: str, device: torch.device, rounds: int) -> Benchmar
                 k = base["K"] if one is peers.MIXTURE else 1
                 cases.append((f"{name}={value}", (base["N"], k, 280, base["V"]), one))
     return _benchmark("mos_nll_scaling", cases, dtype, device, rounds)
+
+
+def llm_benchmark(
+    dtype: str, device: torch.device, rounds: int, shapes: Sequence[Shape] = LLM_SIZES
+) -> Benchmark[LossRow]:
+    """List the measurements of a mixture on a large language model, beside its plain softmax and other projects."""
+    names = {"highrank, triton", peers.LARGE, "cut-cross-entropy, exact", "Liger"}
+    mixtures = [one for one in peers.IMPLEMENTATIONS if one.name in names] if device.type == "cuda" else [peers.MIXTURE]
+    softmaxes = dict.fromkeys((n, 1, d, v) for n, _, d, v in shapes)
+    cases = [(shape, one) for shape in softmaxes for one in (peers.TORCH_SOFTMAX, peers.ONE_SOFTMAX)]
+    cases += [(shape, one) for one in mixtures for shape in shapes]  # ours first
+    return _benchmark(
+        "mos_nll_llm",
+        [("x".join(map(str, shape)), shape, replace(one, graph=False)) for shape, one in cases],
+        dtype,
+        device,
+        rounds,
+    )
 
 
 def parse_sizes(text: str) -> dict[str, Shape]:
