@@ -49,3 +49,24 @@ def test_a_wrong_argument_is_an_error(place, trained, arguments, name):
 def test_other_commands_suggest_importing_an_export(place, trained):
     highrank("export", "run", "--out", "export", cwd=place)
     assert "highrank import" in fails("evaluate", "export", cwd=place)
+
+
+def test_a_run_becomes_a_model_of_transformers(place, trained):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from highrank import load
+
+    highrank("export", "run", "--hf", "model", cwd=place)
+    ours, words, _ = load(trained)
+    model = AutoModelForCausalLM.from_pretrained(place / "model")
+    ids = AutoTokenizer.from_pretrained(place / "model")("the cat\n", return_tensors="pt")["input_ids"]
+    assert [words[i] for i in ids[0]] == ["the", "cat", "<eos>"]
+    expected, _ = ours.log_prob(ids.t(), ours.initial_state(1))
+    assert model(ids).logits[0].equal(expected[:, 0])
+    assert "Perplexity" in (place / "model" / "README.md").read_text()
+    assert "model" in fails("export", "run", "--hf", "model", cwd=place)
+
+
+def test_a_dialog_model_does_not_become_a_model_of_transformers(tmp_path, trained_dialog):
+    assert "dialog" in fails("export", "talk", "--hf", "model", cwd=tmp_path)
+    assert not (tmp_path / "model").exists()

@@ -1,4 +1,4 @@
-"""`highrank export` and `highrank import`: carry a run to another machine."""
+"""`highrank export` and `highrank import`: carry a run to another machine, or to transformers."""
 
 import shlex
 from pathlib import Path
@@ -22,8 +22,18 @@ def export(
     averages_only: Annotated[
         bool, typer.Option("--averages-only", help="Only the best weights (averages, once averaging has started).")
     ] = False,
+    hf: Annotated[
+        Path | None,
+        typer.Option("--hf", metavar="FOLDER", help="Write a model for Hugging Face transformers here instead."),
+    ] = None,
 ) -> None:
-    """Write a run as small files to carry elsewhere; 'highrank import' turns them into a run again."""
+    """Write a run as small files to carry elsewhere; 'highrank import' turns them into a run again.
+
+    With --hf, write a folder for AutoModelForCausalLM.from_pretrained, with a tokenizer and a model card.
+    """
+    if hf is not None:
+        _export_hf(run, hf)
+        return
     import torch
 
     from highrank.runs.export import export_run
@@ -36,6 +46,16 @@ def export(
     size = sum(file.stat().st_size for file in files)
     print_written((output, f"{len(files)} files, {size / 1e6:.1f} MB"))
     say(f"Turn it into a run anywhere with:\n  highrank import {shlex.quote(str(output))}")
+
+
+def _export_hf(run: Path, folder: Path) -> None:
+    from highrank.runs.folder import Run
+    from highrank.runs.hf_export import export_hf
+
+    files = export_hf(Run(run), folder)
+    size = sum(file.stat().st_size for file in files)
+    print_written((folder, f"{len(files)} files, {size / 1e6:.1f} MB"))
+    say(f"Load it in Python with:\n  import highrank.hf\n  AutoModelForCausalLM.from_pretrained({str(folder)!r})")
 
 
 def import_(

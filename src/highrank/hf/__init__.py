@@ -1,8 +1,9 @@
-"""Mixtures of softmaxes for `transformers`: give a causal language model one, and load it again.
+"""Hugging Face `transformers`: give any causal language model a mixture of softmaxes, and use our models there.
 
-model = highrank.hf.convert(AutoModelForCausalLM.from_pretrained(...), n_components=4)
-model.save_pretrained("mixture")
-model = AutoModelForCausalLM.from_pretrained("mixture")  # after `import highrank.hf`
+    model = highrank.hf.convert(AutoModelForCausalLM.from_pretrained("gpt2"), n_components=4)
+    model.save_pretrained("mixture")
+
+Importing this package teaches `AutoModelForCausalLM.from_pretrained` to load converted models and exported runs.
 """
 
 from highrank.errors import UserError
@@ -12,6 +13,7 @@ try:
 except ImportError:
     raise UserError("transformers is not installed: install it with pip install 'highrank[hf]'.") from None
 
+from highrank.hf.language_model import HighrankConfig, HighrankForCausalLM
 from highrank.hf.mixture import MIXTURE_MODULES, convert
 
-__all__ = ["MIXTURE_MODULES", "convert"]
+__all__ = ["MIXTURE_MODULES", "HighrankConfig", "HighrankForCausalLM", "convert"]

@@ -1,0 +1,153 @@
+"""Language models of this package as models of `transformers`, with their vocabulary as a tokenizer.
+
+    model = AutoModelForCausalLM.from_pretrained(folder)     # after `import highrank.hf`
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+
+A recurrent model has no keys and values: its state is passed in and returned as `state`, and `generate` carries it.
+
+Shapes: input_ids and labels (B, T), unlike the (T, B) of `LanguageModel`; logits (B, T, V).
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers
+from tokenizers.models import WordLevel
+from torch import Tensor
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    GenerationMixin,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
+from transformers.utils import ModelOutput
+from transformers.utils.generic import can_return_tuple
+
+from highrank.data.catalog import Level
+from highrank.data.corpus import EOS
+from highrank.errors import UserError
+from highrank.hf.mixture import IGNORE
+from highrank.models.language_model import LanguageModel, build_model
+from highrank.ops.lstm import State
+from highrank.recipes import ModelSpec
+from highrank.schema import from_json, to_json
+
+UNKNOWN = "<unk>"
+
+
+class HighrankConfig(PreTrainedConfig):
+    """The recipe of a language model and the size of its vocabulary."""
+
+    model_type = "highrank"
+
+    vocab_size: int = 1
+    spec: dict[str, Any] | None = None  # the values of a `ModelSpec`
+    tie_word_embeddings: bool = True
+    eos_token_id: int | None = None
+    pad_token_id: int | None = None
+
+
+@dataclass
+class HighrankOutput(ModelOutput):
+    loss: Tensor | None = None
+    logits: Tensor | None = None  # (B, T, V) log-probabilities; None in training
+    state: list[State] | None = None
+
+
+class HighrankForCausalLM(PreTrainedModel, GenerationMixin):
+    """A `LanguageModel` with the interface of transformers."""
+
+    config_class = HighrankConfig
+    base_model_prefix = "model"
+    main_input_name = "input_ids"
+    _tied_weights_keys = {"model.head.weight": "model.backbone.embedding"}  # noqa: RUF012
+    _is_stateful = True  # a state cannot be shortened, so there is no assisted generation
+
+    def __init__(self, config: HighrankConfig) -> None:
+        super().__init__(config)
+        self.model = build_model(from_json(ModelSpec, config.spec), config.vocab_size)
+        self.post_init()
+
+    def _init_weights(self, module: Any) -> None:
+        """Keep the initialisation of the recipe."""
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        state: list[State] | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        logits_to_keep: int = 0,  # the last positions; 0: all
+        **kwargs: Any,
+    ) -> HighrankOutput:
+        """Continue from `state`, or from zero. In training, `labels` give a loss and no logits are built."""
+        if attention_mask is not None and not attention_mask[:, 0].all():
+            raise UserError("a recurrent model reads padding as text: pad on the right, or pass one prompt at a time.")
+        if state is None:
+            state = self.model.initial_state(len(input_ids))
+        hidden = self.model.backbone(input_ids.t(), state)
+        loss = None
+        if labels is not None:
+            targets = labels[:, 1:].t()
+            count = (targets != IGNORE).sum() if num_items_in_batch is None else num_items_in_batch
+            loss = self.model.head.nll(hidden.g[:-1], targets, ignore_index=IGNORE).sum() / count
+            if self.training:
+                return HighrankOutput(loss, state=hidden.state)
+        log_prob = self.model.head.log_prob(hidden.g[-logits_to_keep:])
+        return HighrankOutput(loss, log_prob.transpose(0, 1), hidden.state)
+
+    def prepare_inputs_for_generation(  # type: ignore[override]
+        self, input_ids: Tensor, state: list[State] | None = None, **kwargs: Any
+    ) -> dict[str, Any]:
+        """Pass on the last token only, once there is a state."""
+        words = input_ids if state is None else input_ids[:, -1:]
+        return {"input_ids": words, "state": state, "attention_mask": kwargs.get("attention_mask"), "logits_to_keep": 1}
+
+    def _reorder_cache(self, state: list[State], rows: Tensor) -> list[State]:
+        return self.model.select_rows(state, rows)
+
+    @classmethod
+    def _supports_default_dynamic_cache(cls) -> bool:
+        return False
+
+
+AutoConfig.register(HighrankConfig.model_type, HighrankConfig, exist_ok=True)
+AutoModelForCausalLM.register(HighrankConfig, HighrankForCausalLM, exist_ok=True)
+
+
+def from_language_model(model: LanguageModel, spec: ModelSpec, words: list[str]) -> HighrankForCausalLM:
+    """Return `model`, built from `spec`, as a model of transformers that shares its weights."""
+    eos = words.index(EOS) if EOS in words else None
+    config = HighrankConfig(
+        vocab_size=len(words),
+        spec=to_json(spec),
+        tie_word_embeddings=spec.tied,
+        eos_token_id=eos,
+        pad_token_id=eos,
+    )
+    with torch.device("meta"):
+        result = HighrankForCausalLM(config)
+    result.model = model
+    return result.eval()
+
+
+def make_tokenizer(words: list[str], level: Level) -> PreTrainedTokenizerFast:
+    """Return a tokenizer that reads text as `read_corpus` does: words or characters, and <eos> for a line end."""
+    unknown = UNKNOWN if UNKNOWN in words else None
+    tokenizer = Tokenizer(WordLevel({word: i for i, word in enumerate(words)}, unk_token=unknown))
+    if level == "word":
+        tokenizer.normalizer = normalizers.Replace("\n", f" {EOS} ")
+        tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    else:
+        tokenizer.normalizer = normalizers.Replace("\n", EOS)
+        tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(f"{EOS}|."), "isolated")
+        tokenizer.decoder = decoders.Fuse()
+    eos = EOS if EOS in words else None
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, unk_token=unknown, eos_token=eos, pad_token=eos, padding_side="right"
+    )
