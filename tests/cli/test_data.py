@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers import fails, highrank, write_toy_dialogs
+from helpers import fails, highrank, settings, write_toy_dialogs
 from highrank.data.corpus import cache_folder
 
 
@@ -28,7 +28,6 @@ def test_verify_says_how_much_of_text8_there_is(tmp_path):
     done = highrank("data", "verify", "text8", "--data-dir", tmp_path, cwd=tmp_path)
     assert "prefix of 700 characters" in done.stdout
     assert "checksum correct" not in done.stdout
-    highrank("data", "prepare", "text8", "--data-dir", tmp_path, cwd=tmp_path)
     rows = json.loads(highrank("data", "list", "--json", "--data-dir", tmp_path, cwd=tmp_path).stdout)
     assert [row["folder"] for row in rows if row["name"] == "text8"] == [str(tmp_path)]
 
@@ -51,15 +50,7 @@ def test_an_unknown_corpus_is_an_error_that_suggests_the_nearest(tmp_path):
 
 
 def test_pydoc_needs_no_copy(tmp_path):
-    for command in ("verify", "prepare"):
-        assert "vocabulary" in highrank("data", command, "pydoc", cwd=tmp_path).stdout
-
-
-def test_prepare_writes_the_ids_to_the_cache(tmp_path, corpora):
-    done = highrank("data", "prepare", "penn", "--data-dir", corpora, cwd=tmp_path)
-    file = Path(done.stdout.split()[-1])
-    assert file.is_relative_to(cache_folder())
-    assert file.exists()
+    assert "vocabulary" in highrank("data", "verify", "pydoc", cwd=tmp_path).stdout
 
 
 def test_cache_counts_and_clears_only_its_own_files(tmp_path):
@@ -121,3 +112,34 @@ def test_verify_reads_a_folder_of_dialogs(tmp_path):
 def test_make_names_a_wrong_option(book, tmp_path, options):
     fails("data", "make", book, "--out", "mine", *options.split(), cwd=tmp_path)
     assert not (tmp_path / "mine").exists()
+
+
+# --- text larger than memory ----------------------------------------------------------------------------------------
+
+
+def test_a_prepared_corpus_serves_every_command(place):
+    """From text shards to a trained, resumed, evaluated and analysed model."""
+    assert (
+        "vocabulary 12" in highrank("data", "prepare", "toy", "--out", "prepared", "--vocab-size", 12, cwd=place).stdout
+    )
+    assert "vocabulary 12" in highrank("data", "verify", "prepared", cwd=place).stdout
+    arguments = ("train", "ptb-mos", *settings("data.corpus=prepared"), "--out", "run")
+    highrank(*arguments, "--max-epochs", 1, cwd=place)
+    highrank(*arguments, "--resume", "--max-epochs", 2, cwd=place)
+    for split in ("valid", "train"):
+        row = json.loads(highrank("evaluate", "run", "--split", split, "--json", cwd=place).stdout)
+        text = (place / "toy" / f"{split}.txt").read_text()
+        assert row["tokens"] == len(text.split()) + text.count("\n") - 1
+    highrank("evaluate", "run", "--cache", cwd=place)
+    highrank("evaluate", "run", "--dynamic", cwd=place)
+    highrank("analyze", "run", "--tokens", 50, cwd=place)
+    highrank("generate", "run", "--length", 5, cwd=place)
+
+
+def test_a_damaged_prepared_corpus_is_found_by_its_checksum(place):
+    highrank("data", "prepare", "toy", "--out", "prepared", cwd=place)
+    file = place / "prepared" / "train.bin"
+    data = bytearray(file.read_bytes())
+    data[40] ^= 1
+    file.write_bytes(data)
+    assert "train.bin" in fails("data", "verify", "prepared", cwd=place)

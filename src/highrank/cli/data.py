@@ -9,14 +9,14 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from highrank.cli import data_make
-from highrank.cli.console import out, print_json, print_written, say
+from highrank.cli import data_make, data_prepare
+from highrank.cli.console import out, print_json, say
 from highrank.cli.options import AsJson, DataDir
 from highrank.errors import UserError
 
 app = typer.Typer(help="List, check, make and prepare corpora, and manage the cache.", no_args_is_help=True)
 app.command()(data_make.make)
-CorpusName = Annotated[str, typer.Argument(metavar="CORPUS", help="penn, wikitext-2, pydoc, text8 or switchboard.")]
+app.command()(data_prepare.prepare)
 
 
 @app.command("list")
@@ -88,7 +88,11 @@ def _verify_folder(folder: Path) -> None:
     """Read a folder of text, and print what training would find there."""
     from highrank.data.corpus import read_corpus
     from highrank.data.own_text import read_description
+    from highrank.data.prepared import is_prepared
 
+    if is_prepared(folder):
+        data_prepare.verify_prepared(folder)
+        return
     corpus = read_corpus(folder)
     tokens = {split: len(ids) for split, ids in corpus.splits.items()}
     unknown = {split: corpus.count_unknown(split) for split in corpus.splits}
@@ -98,25 +102,6 @@ def _verify_folder(folder: Path) -> None:
         unknown = made.unknown
     data_make.print_counts(str(folder), corpus.level, corpus.vocab_size, tokens, unknown)
     data_make.note_unseen(corpus)
-
-
-@app.command()
-def prepare(name: CorpusName, data_dir: DataDir = None) -> None:
-    """Tokenise a corpus and cache the ids for later commands."""
-    from highrank.data.corpus import cache_file, corpus_info, load_corpus
-
-    info = corpus_info(name)
-    corpus = load_corpus(name, data_dir, info.level)
-    say(f"{name}: {sum(map(len, corpus.splits.values())):,} tokens, vocabulary {corpus.vocab_size:,}.")
-    file = cache_file(corpus.fingerprint)
-    if info.embedded:
-        say("Not cached: it is made from Python's own text whenever it is needed.")
-    elif name == "text8":
-        say("Not cached: its text is as fast to read.")
-    elif file.exists():
-        print_written(file)
-    else:
-        say(f"Not cached: {file.parent} is not writable.")
 
 
 @app.command()

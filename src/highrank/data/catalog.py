@@ -67,7 +67,10 @@ ONE_BILLION_WORD = CorpusInfo(
     name="one-billion-word",
     title="One Billion Word benchmark, lower-cased, its 100,000 most frequent words (Chelba et al. 2013)",
     licence="monolingual English news of the WMT 2011 shared task, under its terms (research)",
-    source="the archive 1-billion-word-language-modeling-benchmark-r13output (statmt.org/lm-benchmark)",
+    source=(
+        "the archive 1-billion-word-language-modeling-benchmark-r13output (statmt.org/lm-benchmark); its shards must "
+        "be prepared (docs/scaling.md)"
+    ),
     level="word",
     vocabulary=100_000,
 )

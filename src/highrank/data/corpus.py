@@ -193,7 +193,9 @@ def find_folder(name: str, data_dir: Path | None, suffix: str = ".txt") -> Path:
     for candidate in (folder / name, folder):
         if text8_file(candidate) if name == "text8" else _holds_corpus(candidate, suffix):
             return candidate
-    files = "the file text8" if name == "text8" else f"train{suffix}, valid{suffix} and test{suffix}"
+    files = {"text8": "the file text8", "one-billion-word": "the prepared corpus"}.get(
+        name, f"train{suffix}, valid{suffix} and test{suffix}"
+    )
     raise CorpusNotFoundError(
         f"the corpus {name} was not found in {folder}: put {files} into {folder / name}, or set {DATA_VARIABLE} to "
         "the folder that holds them."

@@ -1,13 +1,14 @@
 """A prepared corpus: a folder with the ids of each split on disk, for text that does not fit into memory.
 
-prepared.json                       counts and checksums; written last, so a folder that has it is complete
-vocabulary.json                     the words by id
-train.bin, train.idx, valid.bin, ... ids and sentences of each split (`indexed.py`)
+prepared.json                          counts and checksums; written last, so a folder that has it is complete
+vocabulary.json                        the words by id
+train.bin, train.idx, valid.bin, ...   ids and sentences of each split (`indexed.py`)
 """
 
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -18,6 +19,8 @@ from highrank.errors import UserError
 from highrank.files import read_json
 from highrank.progress import OnProgress, no_progress
 from highrank.schema import SchemaError, from_json
+
+T = TypeVar("T")
 
 MANIFEST = "prepared.json"
 VOCABULARY = "vocabulary.json"
@@ -67,16 +70,19 @@ def read_prepared(folder: Path) -> PreparedCorpus:
     for split, text in texts.items():
         if (text.tokens, text.sentences) != (manifest.tokens[split], manifest.sentences[split]):
             raise UserError(f"{text.bin_file} does not have the tokens that {MANIFEST} counts: prepare it again.")
-    words = from_json(list[str], read_json(folder / VOCABULARY, "vocabulary"))
-    return PreparedCorpus(manifest, words, texts)
+    return PreparedCorpus(manifest, _read(folder / VOCABULARY, list[str]), texts)
 
 
 def read_manifest(folder: Path) -> Manifest:
     """Read prepared.json of a folder."""
+    return _read(folder / MANIFEST, Manifest)
+
+
+def _read(path: Path, cls: type[T]) -> T:
     try:
-        return from_json(Manifest, read_json(folder / MANIFEST, "description of a prepared corpus"))
+        return from_json(cls, read_json(path, "file of a prepared corpus"))
     except SchemaError as error:
-        raise UserError(f"{folder / MANIFEST} is damaged: {error}. Prepare the corpus again.") from None
+        raise UserError(f"{path} is damaged: {error}. Prepare the corpus again.") from None
 
 
 def check_files(folder: Path, on_progress: OnProgress = no_progress) -> None:
