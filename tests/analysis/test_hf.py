@@ -1,4 +1,5 @@
 import json
+import unittest.mock
 
 import pytest
 import torch
@@ -6,9 +7,16 @@ import torch
 from helpers import CPU
 from hf_models import TEXT, make_hf_model
 from highrank import memory
-from highrank.analysis.hf import analyze_hf, in_windows, is_plain_softmax, load_hf
+from highrank.analysis.hf import analyze_hf, in_windows, is_plain_softmax, load_hf, output_layer
 from highrank.analysis.matrix import analyze_rows
 from highrank.errors import UserError
+
+
+def quantised_layer():
+    """Return a linear layer like those of bitsandbytes: a subclass of nn.Linear with packed integers as its weight."""
+    layer = torch.nn.Linear(8, 61)
+    layer.weight = torch.nn.Parameter(torch.zeros(244, 1, dtype=torch.uint8), requires_grad=False)
+    return layer
 
 
 @pytest.fixture(scope="module")
@@ -74,13 +82,25 @@ def test_a_softmax_describes_its_weights_and_windows(llama):
     summary = analyze_hf(model, model.encode(TEXT))
     assert (summary.head, summary.rank, summary.rank_bound, summary.embed_dim) == ("softmax", 9, 9, 8)
     assert (summary.weights_dtype, summary.precision, summary.context) == ("bfloat16", "float32", 16)
-    assert summary.output_matrix.rank == 8
 
 
 def test_a_model_that_sees_later_words_raises(tmp_path):
     model = load_hf(make_hf_model(tmp_path / "model", "bert"), CPU)
     with pytest.raises(UserError):
         analyze_hf(model, model.encode(TEXT))
+
+
+def test_weights_may_stay_as_they_are_stored(llama):
+    model = load_hf(llama, CPU, "stored")
+    assert model.weight.dtype == torch.bfloat16
+    assert is_plain_softmax(model, torch.arange(16))
+
+
+@pytest.mark.parametrize("layer", [None, torch.nn.Identity(), quantised_layer()], ids=["none", "other", "quantised"])
+def test_an_output_layer_that_is_not_a_matrix_raises(layer):
+    model = unittest.mock.Mock(get_output_embeddings=lambda: layer)
+    with pytest.raises(UserError, match="tiny"):
+        output_layer(model, "tiny")
 
 
 def test_missing_and_empty_folders_raise(tmp_path):

@@ -29,7 +29,6 @@ def test_factors_give_the_same_spectrum_rank_and_kld_as_the_rows(bias):
     torch.testing.assert_close(values(result.spectrum)[:n], values(other.spectrum)[:n], rtol=1e-9, atol=1e-9)
     assert result.kld.mean == pytest.approx(other.kld.mean, rel=1e-9)
     assert result.tolerance == pytest.approx(other.tolerance, rel=1e-9, abs=0)
-    torch.testing.assert_close(values(result.output_matrix.spectrum), torch.linalg.svdvals(w))
     centred = torch.linalg.svdvals(rows - rows.mean(0))[: D + 1]
     torch.testing.assert_close(values(result.varying.spectrum), centred, rtol=1e-9, atol=1e-9)
 
@@ -63,12 +62,6 @@ def test_directions_hold_the_share_of_the_variance():
         assert energy[:k].sum() >= share * energy.sum() > energy[: k - 1].sum()
 
 
-def test_the_output_matrix_has_its_own_rank():
-    h, w, _ = make_parts(bias=False)
-    w[:, 0] = w[:, 1]
-    assert analyze_softmax(h, w).output_matrix.rank == D - 1
-
-
 def test_wrong_hidden_states_raise():
     h, w, b = make_parts()
     for wrong in (h[:0], h[:, :5], h[0]):
@@ -85,6 +78,5 @@ def test_fewer_words_than_directions():
     rows = torch.log_softmax(h @ w.T + b, -1)
     assert result.rank_bound == result.rank == 5
     torch.testing.assert_close(values(result.spectrum), torch.linalg.svdvals(rows), rtol=1e-9, atol=1e-9)
-    torch.testing.assert_close(values(result.output_matrix.spectrum), torch.linalg.svdvals(w))
     centred = torch.linalg.svdvals(rows - rows.mean(0))
     torch.testing.assert_close(values(result.varying.spectrum)[:5], centred, rtol=1e-9, atol=1e-9)

@@ -1,10 +1,8 @@
-import dataclasses
-
 import pytest
 import torch
 from matplotlib import pyplot as plt
 
-from highrank.analysis import Analysis, analyze_softmax
+from highrank.analysis import Analysis
 from highrank.analysis.record import AnalysisRecord, full_spectrum
 from highrank.report.figures.spectrum import BY_HEAD, FLOOR, draw_spectra
 
@@ -19,7 +17,14 @@ def make_model(head="mos", values=(8.0, 4.0, 2.0, 0.0), tolerance=8e-14, project
 
 def make_record(*models, tokens=4):
     return AnalysisRecord(
-        corpus="toy", split="test", tokens=tokens, vocabulary=tokens, seed=0, models=list(models), provenance={}
+        corpus="toy",
+        corpus_fingerprint="0",
+        split="test",
+        tokens=tokens,
+        vocabulary=tokens,
+        seed=0,
+        models=list(models),
+        provenance={},
     )
 
 
@@ -57,11 +62,3 @@ def test_each_head_keeps_its_colour(draw):
 def test_many_models_of_one_head_differ_in_style(draw):
     (axis,) = draw(make_record(*(make_model() for _ in range(9)))).axes
     assert len({(line.get_color(), line.get_linestyle()) for line in axis.lines}) == 9
-
-
-def test_a_softmax_of_transformers_shows_its_output_matrix(draw):
-    torch.manual_seed(0)
-    result = analyze_softmax(torch.randn(30, 3, dtype=torch.float64), torch.randn(20, 3, dtype=torch.float64))
-    record = dataclasses.replace(make_record(result), split=None)
-    (axis,) = draw(record).axes
-    assert [line.get_ydata()[0] for line in axis.lines] == [1, 1, 1]

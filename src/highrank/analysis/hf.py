@@ -1,7 +1,7 @@
 """Any causal language model of `transformers`: loading it safely, and analysing it on a text.
 
-Weights are read from safetensors only, and code that comes with a model is never run. The model is cast to float64, or
-its body to float32 where memory is short; the output layer is always analysed in float64.
+Weights are read from safetensors only, and code that comes with a model is never run. The model is cast to float64, to
+float32 where memory is short, or kept as stored where only its output layer matters, which is analysed in float64.
 
 Shapes: ids (T,); hidden states (t, D).
 """
@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors import SafetensorError
@@ -23,6 +23,7 @@ from highrank.errors import UserError
 from highrank.memory import require_bytes
 from highrank.progress import OnStage, no_stages
 
+Precision = Literal["float64", "float32", "stored"]  # of the forward pass
 MAX_CONTEXT = 1024  # longer contexts are not used in full: the cost of attention grows quadratically
 
 
@@ -44,6 +45,11 @@ class HfModel:
     def log_prob(self, ids: Tensor) -> Tensor:
         """Map (t,) ids, at most one context, to (t, V) log-probabilities, with the model's own output layer."""
         return torch.log_softmax(self.model(ids[None]).logits[0].double(), dim=-1)
+
+    def words(self, ids: list[int]) -> list[str]:
+        """Return tokens as the tokenizer writes them."""
+        words: list[str] = self.tokenizer.convert_ids_to_tokens(ids)
+        return words
 
     def hidden(self, ids: Tensor) -> Tensor:
         """Map (t,) ids, at most one context, to the (t, D) inputs of the output layer."""
@@ -92,7 +98,7 @@ def analyze_hf(
     )
 
 
-def load_hf(name: str, device: torch.device, precision: str = "float64") -> HfModel:
+def load_hf(name: str, device: torch.device, precision: Precision = "float64") -> HfModel:
     """Load a model from a local folder or by its name on the hub."""
     transformers = _transformers()
     no_code = {"trust_remote_code": False}  # without it, transformers asks on the terminal
@@ -107,16 +113,29 @@ def load_hf(name: str, device: torch.device, precision: str = "float64") -> HfMo
             f"{name} is neither a folder nor a name on the hub of a causal language model with a tokenizer and weights "
             f"in safetensors ({reason})."
         ) from None
-    layer = model.get_output_embeddings()
-    if not isinstance(layer, torch.nn.Linear) or loading["missing_keys"]:  # transformers draws missing ones at random
+    if loading["missing_keys"]:  # transformers draws missing ones at random
         raise UserError(f"the file of {name} lacks weights of a causal language model: choose another model.")
-    stored = str(model.dtype).removeprefix("torch.")
-    dtype = getattr(torch, precision)
+    layer = output_layer(model, name)
+    stored = str(layer.weight.dtype).removeprefix("torch.")
+    dtype = layer.weight.dtype if precision == "stored" else getattr(torch, precision)
     needed = model.num_parameters() * dtype.itemsize
-    require_bytes(needed, device, f"{name} in {precision}", "use the precision float32, or a smaller model")
+    fix = "use the precision float32, or stored without a text, or a smaller model"
+    require_bytes(needed, device, f"{name} in {dtype}".replace("torch.", ""), fix)
     model = model.to(device=device, dtype=dtype).eval()
     limit = getattr(model.config, "max_position_embeddings", None) or MAX_CONTEXT
     return HfModel(name, model, tokenizer, layer.weight, layer.bias, min(limit, MAX_CONTEXT), stored)
+
+
+def output_layer(model: Any, name: str) -> torch.nn.Linear:
+    """Return the output layer of a model. Raise a UserError unless it is a matrix of floating-point numbers."""
+    layer = model.get_output_embeddings()
+    if not isinstance(layer, torch.nn.Linear) or not layer.weight.is_floating_point():
+        kind = "no output layer" if layer is None else f"an output layer of the type {type(layer).__name__}"
+        raise UserError(
+            f"{name} has {kind}, but a matrix in floating point is needed: choose a causal language model whose output "
+            "layer is not quantised."
+        )
+    return layer
 
 
 def in_windows(predict: Callable[[Tensor], Tensor], ids: Tensor, context: int) -> Iterator[Tensor]:
@@ -139,7 +158,8 @@ def is_plain_softmax(model: HfModel, ids: Tensor) -> bool:
     bias = None if model.bias is None else model.bias.double()
     plain = torch.log_softmax(torch.nn.functional.linear(h, model.weight.double(), bias), dim=-1)
     # Different orders of summation differ by round-off, a cap or a scale by far more.
-    tolerance = 1e-6 if model.weight.dtype == torch.float64 else 1e-2
+    round_off = {torch.float64: 1e-6, torch.float32: 1e-2}
+    tolerance = round_off.get(model.weight.dtype, 0.02 * (plain.max() - plain.min()).item())  # 5 eps of bfloat16
     return bool((plain - model.log_prob(ids)).abs().max() < tolerance)
 
 
@@ -148,7 +168,8 @@ def check_causal(model: HfModel, ids: Tensor) -> None:
     """Raise a UserError if a prediction changes with the tokens after it."""
     ids = ids[: min(16, model.context)]
     half = len(ids) // 2
-    if half and (model.log_prob(ids)[:half] - model.log_prob(ids[:half])).abs().max() > 1e-4:
+    changed = torch.cat([ids[:half], (ids[half:] + 1) % len(model.weight)])
+    if half and (model.log_prob(ids)[:half] - model.log_prob(changed)[:half]).abs().max() > 1e-4:
         raise UserError(f"{model.name} uses the words after the one it predicts: choose a causal language model.")
 
 

@@ -21,15 +21,6 @@ class Spectrum:
 
 
 @dataclass(frozen=True)
-class OutputMatrix:
-    """The output matrix W of a softmax."""
-
-    rank: int
-    effective_rank: float
-    spectrum: Spectrum
-
-
-@dataclass(frozen=True)
 class Varying:
     """The part of log P that varies with context: log P minus its mean over contexts."""
 
@@ -70,7 +61,6 @@ class Analysis:
     precision: str | None = None  # of the forward pass
     context: int | None = None  # tokens per window
     # Of `analyze_softmax`:
-    output_matrix: OutputMatrix | None = None
     varying: Varying | None = None
 
     @property
@@ -85,8 +75,8 @@ class AnalysisRecord:
 
     kind: Literal["analysis"] = "analysis"
     corpus: str
-    corpus_fingerprint: str | None = None  # None for a text file
-    split: str | None  # None for a text file
+    corpus_fingerprint: str
+    split: str
     tokens: int
     vocabulary: int
     seed: int

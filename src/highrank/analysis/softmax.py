@@ -10,7 +10,7 @@ the R factor of [W -1] has the spectrum of log P minus its mean over contexts: t
 
     from highrank.analysis import analyze_softmax
     result = analyze_softmax(hidden, weight, bias)             # (T, D), (V, D), (V,) or None
-    result.rank, result.rank_bound, result.output_matrix, result.varying
+    result.rank, result.rank_bound, result.varying
 
 Shapes: H (T, D) inputs of the output layer; W (V, D); b (V,); z (T,).
 """
@@ -20,8 +20,8 @@ from torch import Tensor
 
 from highrank import memory
 from highrank.analysis.matrix import CONTEXTS, WINDOW, RowObserver, context_count
-from highrank.analysis.rank import RowReducer, effective_rank, numerical_rank, press_tolerance, singular_values
-from highrank.analysis.record import Analysis, OutputMatrix, Varying, full_spectrum, thin_spectrum
+from highrank.analysis.rank import RowReducer, effective_rank, press_tolerance, singular_values
+from highrank.analysis.record import Analysis, Varying, full_spectrum, thin_spectrum
 from highrank.progress import OnStage, no_stages
 
 
@@ -36,7 +36,7 @@ def analyze_softmax(
     seed: int = 0,
     on_stage: OnStage = no_stages,
 ) -> Analysis:
-    """Compute rank, spectrum, pairwise KLD and the use of the output matrix of a model with logits H W^T + b.
+    """Compute rank, spectrum and pairwise KLD of a model with logits H W^T + b.
 
     Everything is cast to float64; hidden states of lower precision are used as they are.
     """
@@ -61,9 +61,8 @@ def analyze_softmax(
     right = torch.linalg.qr(torch.cat([weight, -ones, 0 * ones if bias is None else bias[:, None]], 1), mode="r").R
     observer.end_stage("rows")
 
-    on_stage(f"singular values of a {dim + 2:,} x {dim + 2:,} matrix, and of the output matrix", 0, None)
-    # The leading squares of the R factor of [W -1 b] are the R factors of W and of [W -1].
-    output_values = singular_values(right[:dim, :dim]).cpu()
+    on_stage(f"singular values of a {dim + 2:,} x {dim + 2:,} matrix", 0, None)
+    # The leading square of the R factor of [W -1 b] is the R factor of [W -1].
     varying_values = singular_values(left[1:, 1:] @ right[: dim + 1, : dim + 1].T).cpu()
     values = singular_values(left @ right.roll(1, dims=1).T).cpu()[: min(tokens, vocabulary)]
     observer.end_stage("svd")
@@ -85,11 +84,6 @@ def analyze_softmax(
         perplexity=observer.perplexity(),
         seconds=observer.seconds,
         peak_bytes=memory.peak_bytes(weight.device),
-        output_matrix=OutputMatrix(
-            rank=numerical_rank(output_values, vocabulary, dim),
-            effective_rank=effective_rank(output_values),
-            spectrum=thin_spectrum(full_spectrum(output_values)),
-        ),
         varying=Varying(
             effective_rank=effective_rank(varying_values),
             directions_90=_directions(varying_values, 0.9),

@@ -13,6 +13,7 @@ from highrank.cli import (
     chat,
     compare,
     data,
+    doctor,
     evaluate,
     export,
     generate,
@@ -106,6 +107,7 @@ app.command(short_help="Continue a text with a trained model.")(generate.generat
 app.command(short_help="Talk to a trained dialog model.")(chat.chat)
 app.command(short_help="Write the record of a run, for the report.")(record.record)
 app.command(short_help="Measure rank, spectrum and pairwise KLD of models.")(analyze.analyze)
+app.command(short_help="Tell what a model's output layer can express.")(doctor.doctor)
 app.command(short_help="Find where one run predicts better than another.")(compare.compare)
 app.command(short_help="Show every result beside the paper's.")(report.report)
 app.command(short_help="Check the paper's theory on a finite language.")(theory.theory)

@@ -1,4 +1,4 @@
-"""Analyse trained runs, or a model of transformers, and read and write the analysis record.
+"""Analyse trained runs, and read and write the analysis record.
 
 For example:
 
@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from highrank.analysis import Analysis, analyze, carrying_state
-from highrank.analysis.hf import analyze_hf, load_hf
 from highrank.analysis.matrix import Options
 from highrank.analysis.record import AnalysisRecord, thin_spectrum
 from highrank.errors import UserError
@@ -47,7 +46,7 @@ def analyze_runs(
     for path, other in zip(paths[1:], others, strict=True):
         if other.fingerprint != corpus.fingerprint:
             raise UserError(f"{paths[0]} and {path} were trained on different texts: analyse them one at a time.")
-    ids = _first_tokens(corpus.ids(split, tokens), tokens, split).to(device)
+    ids = first_tokens(corpus.ids(split, tokens), tokens, split).to(device)
     return AnalysisRecord(
         corpus=Path(corpus.name).name,
         corpus_fingerprint=corpus.fingerprint,
@@ -55,54 +54,14 @@ def analyze_runs(
         tokens=len(ids),
         vocabulary=corpus.vocab_size,
         seed=options.get("seed", 0),
-        models=[_analyze_run(path, ids, on_stage, **options) for path in paths],
+        models=[analyze_run(path, ids, on_stage, **options) for path in paths],
         provenance=provenance(device),
     )
 
 
-def analyze_hf_model(
-    name: str,  # a folder, or a name on the hub
-    text: Path,
-    *,
-    precision: str = "float64",
-    tokens: int | None = None,
-    device: torch.device = CPU,
-    on_stage: OnStage = no_stages,
-    **options: Unpack[Options],
-) -> AnalysisRecord:
-    """Analyse a causal language model of transformers on a UTF-8 text file."""
-    try:
-        content = text.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{text} cannot be read as UTF-8 text: {error}.") from None
-    on_stage(f"loading {name}", 0, None)
-    model = load_hf(name, device, precision)
-    ids = _first_tokens(model.encode(content), tokens, str(text))
-    result = analyze_hf(model, ids, on_stage=on_stage, **options)
-    return AnalysisRecord(
-        corpus=text.name,
-        split=None,
-        tokens=len(ids),
-        vocabulary=len(model.weight),
-        seed=options.get("seed", 0),
-        models=[replace(result, spectrum=thin_spectrum(result.spectrum))],
-        provenance=provenance(device),
-    )
+def analyze_run(folder: Path, ids: Tensor, on_stage: OnStage, **options: Unpack[Options]) -> Analysis:
+    """Analyse the best model of a run on the ids of a text."""
 
-
-def read_analysis(path: Path) -> AnalysisRecord:
-    """Read an analysis record; raise a UserError that names the file and the key if it is not one."""
-    try:
-        return from_json(AnalysisRecord, read_json(path, "analysis"))
-    except SchemaError as error:
-        raise UserError(f"{path} is not an analysis: {error}. Recreate it with: highrank analyze") from None
-
-
-def write_analysis(path: Path, record: AnalysisRecord) -> None:
-    write_json(path, to_json(record))
-
-
-def _analyze_run(folder: Path, ids: Tensor, on_stage: OnStage, **options: Unpack[Options]) -> Analysis:
     def on_run_stage(stage: str, done: int, total: int | None) -> None:
         on_stage(f"{folder}: {stage}", done, total)
 
@@ -133,7 +92,20 @@ def _analyze_run(folder: Path, ids: Tensor, on_stage: OnStage, **options: Unpack
     )
 
 
-def _first_tokens(ids: Tensor, count: int | None, source: str) -> Tensor:
+def read_analysis(path: Path) -> AnalysisRecord:
+    """Read an analysis record; raise a UserError that names the file and the key if it is not one."""
+    try:
+        return from_json(AnalysisRecord, read_json(path, "analysis"))
+    except SchemaError as error:
+        raise UserError(f"{path} is not an analysis: {error}. Recreate it with: highrank analyze") from None
+
+
+def write_analysis(path: Path, record: AnalysisRecord) -> None:
+    write_json(path, to_json(record))
+
+
+def first_tokens(ids: Tensor, count: int | None, source: str) -> Tensor:
+    """Return at most `count` ids. Raise a UserError if they are too few to analyse."""
     ids = ids[:count]
     if len(ids) < 2:
         raise UserError(f"{source} has {len(ids)} tokens, but an analysis needs at least 2: use more text.")

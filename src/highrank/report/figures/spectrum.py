@@ -1,4 +1,4 @@
-"""The spectrum of log-probabilities: the paper's figure (appendix C.1) for runs, and by index for a softmax."""
+"""The spectrum of log-probabilities: the paper's figure (appendix C.1)."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -16,17 +16,8 @@ FLOOR = 1e-19  # smaller values are drawn here: a log scale has no zero
 
 
 def draw_spectra(record: AnalysisRecord) -> "Figure":
-    """Draw the spectra of all models; for a softmax of transformers, also those of its parts."""
-    source = f"{record.corpus}, {record.split}" if record.split else record.corpus
-    title = f"Log-probabilities after {record.tokens:,} tokens of {source}"
-    first = record.models[0]
-    if first.varying and first.output_matrix:
-        spectra = {
-            "log-probabilities": first.spectrum,
-            "log-probabilities, varying part": first.varying.spectrum,
-            "output matrix": first.output_matrix.spectrum,
-        }
-        return draw_by_index(spectra, first.round_off or FLOOR, f"{first.name}: {title.lower()}")
+    """Draw the spectra of all models."""
+    title = f"Log-probabilities after {record.tokens:,} tokens of {record.corpus}, {record.split}"
     return draw_shares(record.models, min(record.tokens, record.vocabulary), title)
 
 
@@ -54,21 +45,6 @@ def draw_shares(models: list[Analysis], total: int, title: str) -> "Figure":
     )
     axis.grid(alpha=0.3)
     axis.legend(fontsize="small" if len(models) > 4 else None)
-    return figure
-
-
-def draw_by_index(spectra: dict[str, Spectrum], round_off: float, title: str) -> "Figure":
-    """Draw normalised singular values by their index."""
-    figure, axis = pyplot().subplots(figsize=(7.5, 4.8), layout="constrained")
-    lowest = round_off
-    for (label, spectrum), colour, dash in zip(spectra.items(), COLOURS, DASHES, strict=False):
-        y = normalise(spectrum)
-        axis.plot(spectrum.index, y, color=colour, linestyle=dash, linewidth=2, label=label)
-        lowest = min(lowest, *y)
-    axis.axhspan(FLOOR / 10, round_off, **ROUND_OFF)
-    axis.set(yscale="log", ylim=(lowest / 3, 2), xlabel="index", ylabel="singular value / largest", title=title)
-    axis.grid(alpha=0.3)
-    axis.legend()
     return figure
 
 

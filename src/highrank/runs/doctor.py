@@ -1,0 +1,172 @@
+"""Diagnose the output layer of a run, or of a model of transformers, and read a text with it.
+
+For example:
+
+    from highrank.runs.doctor import diagnose
+    record = diagnose("runs/ptb-mos", Path("test.txt"))
+    record.weights.unargmaxable.tokens, record.gradient.share.mean
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Unpack
+
+import torch
+from torch import Tensor
+
+from highrank.analysis.diagnosis import (
+    GRADIENT_TOKENS,
+    DoctorRecord,
+    Softmaxes,
+    diagnose_gradient,
+    diagnose_weights,
+)
+from highrank.analysis.hf import Precision, analyze_hf, check_causal, in_windows, is_plain_softmax, load_hf
+from highrank.analysis.matrix import WINDOW, Options
+from highrank.analysis.record import Analysis, thin_spectrum
+from highrank.data.corpus import EOS
+from highrank.errors import UserError
+from highrank.heads import MoSHead
+from highrank.progress import OnStage, no_stages
+from highrank.runs.analysis import CPU, analyze_run, first_tokens
+from highrank.runs.folder import Run, load
+from highrank.runs.provenance import provenance
+
+SHOWN = 100  # unargmaxable tokens written as text
+
+
+def diagnose(
+    model: str,  # a run folder, a folder of transformers, or a name on the hub
+    text: Path | None = None,  # UTF-8
+    *,
+    tokens: int | None = None,  # at most, from the start of the text; None: all
+    precision: Precision | None = None,  # of a model of transformers; None: float64 with a text, else as stored
+    device: torch.device = CPU,
+    on_stage: OnStage = no_stages,
+    **options: Unpack[Options],
+) -> DoctorRecord:
+    """Diagnose the output layer of a model, and its predictions on a text if there is one."""
+    content = None if text is None else _read_text(text)
+    on_stage(f"loading {model}", 0, None)
+    if Run(Path(model)).exists():
+        subject = _open_run(Path(model), device)
+    else:
+        subject = _open_hf(model, device, precision or ("stored" if content is None else "float64"))
+    weights = diagnose_weights(subject.weight, subject.bias, on_stage)
+    record = DoctorRecord(
+        model=subject.name,
+        head=subject.head,
+        n_components=subject.n_components,
+        weights=weights,
+        never=subject.words(weights.unargmaxable.tokens[:SHOWN]),
+        text=None if text is None else text.name,
+        tokens=0,
+        predictions=None,
+        gradient=None,
+        provenance=provenance(device),
+    )
+    if content is None:
+        return record
+    ids = first_tokens(subject.encode(content), tokens, str(text)).to(device)
+    gradient = None
+    if subject.head != "other":
+        few = ids[: GRADIENT_TOKENS + 1]
+        with torch.no_grad():
+            gradient = diagnose_gradient(subject.weight, subject.bias, subject.softmaxes(few[:-1]), few[1:], on_stage)
+    predictions = subject.analyze(ids, on_stage, options)
+    return replace(record, tokens=len(ids), predictions=predictions, gradient=gradient)
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """A model to diagnose."""
+
+    name: str
+    head: str
+    n_components: int
+    weight: Tensor  # (V, D)
+    bias: Tensor | None
+    words: Callable[[list[int]], list[str]]
+    encode: Callable[[str], Tensor]
+    softmaxes: Callable[[Tensor], Softmaxes]
+    analyze: Callable[[Tensor, OnStage, Options], Analysis]
+
+
+def _open_run(folder: Path, device: torch.device) -> _Subject:
+    model, words, recipe = load(folder, device)
+    model.double()
+    head = model.head
+    index = {word: i for i, word in enumerate(words)}
+
+    def encode(text: str) -> Tensor:
+        tokens = [t for line in text.splitlines() for t in [*_split(line, recipe.data.level), EOS]]
+        if EOS not in index:  # text8
+            tokens = [token for token in tokens if token != EOS]
+        unknown = index.get("<unk>")
+        ids = [index.get(token, unknown) for token in tokens]
+        if None in ids:
+            raise UserError(f'"{tokens[ids.index(None)]}" is not in the vocabulary of {folder}: use another text.')
+        return torch.tensor(ids)
+
+    def softmaxes(ids: Tensor) -> Softmaxes:
+        state = model.initial_state(1)
+        for block in ids.split(WINDOW):
+            hidden = model.backbone(block[:, None], state)
+            state = hidden.state
+            g = hidden.g[:, 0]
+            yield head.softmaxes(g) if isinstance(head, MoSHead) else _single(g)
+
+    return _Subject(
+        name=folder.resolve().name,
+        head=recipe.model.head,
+        n_components=recipe.model.n_components,
+        weight=head.weight.detach(),
+        bias=None if head.bias is None else head.bias.detach(),
+        words=lambda ids: [words[i] for i in ids],
+        encode=encode,
+        softmaxes=softmaxes,
+        analyze=lambda ids, on_stage, options: analyze_run(folder, ids, on_stage, **options),
+    )
+
+
+def _open_hf(name: str, device: torch.device, precision: Precision) -> _Subject:
+    model = load_hf(name, device, precision)
+    probe = torch.arange(min(64, len(model.weight)), device=device)
+    check_causal(model, probe)
+
+    def softmaxes(ids: Tensor) -> Softmaxes:
+        for hidden in in_windows(model.hidden, ids, model.context):
+            yield _single(hidden.double())
+
+    def analyze(ids: Tensor, on_stage: OnStage, options: Options) -> Analysis:
+        result = analyze_hf(model, ids, on_stage=on_stage, **options)
+        return replace(result, spectrum=thin_spectrum(result.spectrum))
+
+    return _Subject(
+        name=Path(name).name,
+        head="softmax" if is_plain_softmax(model, probe) else "other",
+        n_components=1,
+        weight=model.weight.detach(),
+        bias=None if model.bias is None else model.bias.detach(),
+        words=model.words,
+        encode=model.encode,
+        softmaxes=softmaxes,
+        analyze=analyze,
+    )
+
+
+def _single(h: Tensor) -> tuple[Tensor, Tensor]:
+    """Return log pi = log 1 and h of a single softmax."""
+    return torch.zeros_like(h[:, :1]), h[:, None]
+
+
+def _split(line: str, level: str) -> list[str]:
+    return line.split() if level == "word" else [*line]
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read as UTF-8 text: {error}.") from None

@@ -1,0 +1,122 @@
+import json
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from helpers import fails, highrank, settings, write_toy_corpus
+from hf_models import TEXT, make_hf_model
+from highrank.analysis.diagnosis import DoctorRecord
+from highrank.schema import from_json
+
+HEADS = ("softmax", "moc", "mos")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with three small runs on one toy corpus, and models of transformers."""
+    folder = tmp_path_factory.mktemp("doctor")
+    write_toy_corpus(folder / "toy")
+    for head in HEADS:
+        extra = f"data.corpus=toy model.head={head} model.hidden_sizes=10,6"
+        highrank("train", "ptb-mos", *settings(extra), "--out", head, "--max-epochs", 1, cwd=folder)
+    make_hf_model(folder / "tiny", dtype=torch.float32)
+    make_hf_model(folder / "capped", "gemma2", dtype=torch.float32, final_logit_softcapping=2.0)
+    make_hf_model(folder / "bert", "bert")
+    (folder / "text.txt").write_text(TEXT)
+    (folder / "binary.txt").write_bytes(b"\xff\xfe\x00")
+    (folder / "word.txt").write_text("w1")
+    return folder
+
+
+def diagnose(*arguments, cwd) -> DoctorRecord:
+    return from_json(DoctorRecord, json.loads(highrank("doctor", *arguments, "--json", cwd=cwd).stdout))
+
+
+def test_doctor_writes_the_record_and_the_figure(place):
+    done = highrank("doctor", "tiny", "--text", "text.txt", "--out", "result", cwd=place)
+    for name in ("doctor.json", "doctor.png", "doctor.svg"):
+        assert (place / "result" / name).exists()
+        assert f"result/{name}" in done.stdout
+    assert "61 x 8" in done.stdout
+    record = from_json(DoctorRecord, json.loads((place / "result" / "doctor.json").read_text()))
+    assert (record.model, record.head, record.text, record.tokens) == ("tiny", "softmax", "text.txt", 150)
+    assert record.weights.layer.rank_bound == record.predictions.rank == 9
+    assert record.provenance["torch"]
+
+
+def test_weights_alone_need_no_text(place):
+    record = diagnose("tiny", cwd=place)
+    assert (record.text, record.predictions, record.gradient) == (None, None, None)
+    assert record.weights.random_share == pytest.approx((8 / 61) ** 0.5)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_runs_of_every_head(place, head):
+    record = diagnose(head, "--text", "toy/test.txt", cwd=place)
+    assert (record.head, record.model) == (head, head)
+    assert record.weights.layer.rank_bound == 8
+    assert (record.predictions.rank > 8) == (head == "mos")
+    assert (record.gradient.reach is not None) == (head == "mos")
+    assert 0 < record.gradient.share.mean < 1
+
+
+def test_a_planted_token_is_named(place, tmp_path):
+    make_hf_model(tmp_path / "model", dtype=torch.float32, tie_word_embeddings=False)
+    path = tmp_path / "model" / "model.safetensors"
+    tensors = load_file(path)
+    before = diagnose("model", cwd=tmp_path).weights.unargmaxable.tokens
+    tensors["lm_head.weight"][7] = tensors["lm_head.weight"].mean(0)
+    save_file(tensors, path, {"format": "pt"})
+    record = diagnose("model", cwd=tmp_path)
+    assert 7 not in before
+    assert record.weights.unargmaxable.tokens == sorted([*before, 7])
+    assert "w6" in record.never  # <unk> comes first
+    assert "'w6'" in highrank("doctor", "model", cwd=tmp_path).stdout
+
+
+def test_capped_logits_have_no_bound_and_no_gradient_share(place):
+    record = diagnose("capped", "--text", "text.txt", "--projection", 20, cwd=place)
+    assert (record.head, record.gradient, record.predictions.projected) == ("other", None, 20)
+    assert diagnose("capped", cwd=place).head == "other"
+
+
+@pytest.mark.parametrize("extra", [("--tokens", 5), ("--precision", "float32")], ids=str)
+def test_options_reach_the_analysis(place, extra):
+    record = diagnose("tiny", "--text", "text.txt", *extra, cwd=place)
+    tokens, precision = (5, "float64") if "--tokens" in extra else (150, "float32")
+    assert (record.tokens, record.predictions.precision) == (tokens, precision)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (["./missing"], "./missing"),
+        (["bert"], "bert"),  # an encoder
+        (["tiny", "--text", "missing.txt"], "missing.txt"),
+        (["tiny", "--text", "binary.txt"], "binary.txt"),
+        (["tiny", "--text", "word.txt"], "word.txt"),
+        (["mos", "--text", "text.txt"], "w0"),  # a word that the run does not know
+        (["tiny", "--precision", "int4"], "int4"),
+        (["mos", "--out", "toy/test.txt"], "toy/test.txt"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_mistakes_are_named(place, arguments, name):
+    error = highrank("doctor", *arguments, cwd=place, check=2).stderr.splitlines()[-1]
+    assert error.startswith("highrank: ")
+    assert name in error
+
+
+@pytest.mark.parametrize(
+    ("module", "extra"), [("scipy.optimize", "highrank[doctor]"), ("transformers", "highrank[hf]")]
+)
+def test_a_missing_extra_is_named(place, monkeypatch, module, extra):
+    monkeypatch.setitem(sys.modules, module, None)
+    error = highrank("doctor", "tiny", cwd=place, check=2).stderr.splitlines()[-1]
+    assert extra in error
+
+
+def test_doctor_needs_a_model(tmp_path):
+    assert "MODEL" in fails("doctor", cwd=tmp_path)
