@@ -1,4 +1,5 @@
 import json
+import shutil
 import sys
 
 import pytest
@@ -7,6 +8,7 @@ from safetensors.torch import load_file, save_file
 
 from helpers import fails, highrank, settings, write_toy_corpus
 from hf_models import TEXT, make_hf_model
+from highrank import hf as highrank_hf
 from highrank.analysis.diagnosis import DoctorRecord
 from highrank.schema import from_json
 
@@ -80,6 +82,20 @@ def test_capped_logits_have_no_bound_and_no_gradient_share(place):
     record = diagnose("capped", "--text", "text.txt", "--projection", 20, cwd=place)
     assert (record.head, record.gradient, record.predictions.projected) == ("other", None, 20)
     assert diagnose("capped", cwd=place).head == "other"
+
+
+def test_a_converted_mixture_is_diagnosed(place, tmp_path):
+    import transformers
+
+    model = transformers.AutoModelForCausalLM.from_pretrained(place / "tiny")
+    highrank_hf.convert(model, n_components=3)
+    model.get_output_embeddings().shift.weight.data.normal_()
+    shutil.copytree(place / "tiny", tmp_path / "mixture")
+    model.save_pretrained(tmp_path / "mixture")
+    record = diagnose(tmp_path / "mixture", "--text", place / "text.txt", cwd=tmp_path)
+    assert (record.head, record.n_components) == ("mos", 3)
+    assert record.predictions.rank > 9
+    assert record.gradient.reach.mean > record.gradient.share.mean
 
 
 @pytest.mark.parametrize("extra", [("--tokens", 5), ("--precision", "float32")], ids=str)

@@ -20,6 +20,7 @@ from highrank.analysis.matrix import CONTEXTS, analyze_rows
 from highrank.analysis.record import Analysis
 from highrank.analysis.softmax import analyze_softmax
 from highrank.errors import UserError
+from highrank.heads import MoSHead
 from highrank.memory import require_bytes
 from highrank.progress import OnStage, no_stages
 
@@ -32,10 +33,18 @@ class HfModel:
     name: str
     model: Any  # PreTrainedModel
     tokenizer: Any
-    weight: Tensor  # (V, D) of the output layer
-    bias: Tensor | None
+    layer: torch.nn.Linear | MoSHead  # the output layer
     context: int  # tokens per window
     weights_dtype: str  # as stored
+
+    @property
+    def weight(self) -> Tensor:
+        """The (V, D) output matrix."""
+        return self.layer.weight.detach()
+
+    @property
+    def bias(self) -> Tensor | None:
+        return None if self.layer.bias is None else self.layer.bias.detach()
 
     def encode(self, text: str) -> Tensor:
         """Return the (T,) ids of a text."""
@@ -123,13 +132,13 @@ def load_hf(name: str, device: torch.device, precision: Precision = "float64") -
     require_bytes(needed, device, f"{name} in {dtype}".replace("torch.", ""), fix)
     model = model.to(device=device, dtype=dtype).eval()
     limit = getattr(model.config, "max_position_embeddings", None) or MAX_CONTEXT
-    return HfModel(name, model, tokenizer, layer.weight, layer.bias, min(limit, MAX_CONTEXT), stored)
+    return HfModel(name, model, tokenizer, layer, min(limit, MAX_CONTEXT), stored)
 
 
-def output_layer(model: Any, name: str) -> torch.nn.Linear:
+def output_layer(model: Any, name: str) -> torch.nn.Linear | MoSHead:
     """Return the output layer of a model. Raise a UserError unless it is a matrix of floating-point numbers."""
     layer = model.get_output_embeddings()
-    if not isinstance(layer, torch.nn.Linear) or not layer.weight.is_floating_point():
+    if not isinstance(layer, torch.nn.Linear | MoSHead) or not layer.weight.is_floating_point():
         kind = "no output layer" if layer is None else f"an output layer of the type {type(layer).__name__}"
         raise UserError(
             f"{name} has {kind}, but a matrix in floating point is needed: choose a causal language model whose output "
@@ -153,6 +162,8 @@ def in_windows(predict: Callable[[Tensor], Tensor], ids: Tensor, context: int) -
 @torch.no_grad()
 def is_plain_softmax(model: HfModel, ids: Tensor) -> bool:
     """Check whether the log-probabilities are those of softmax(H W^T + b), without a cap or a scale in between."""
+    if isinstance(model.layer, MoSHead):
+        return False
     ids = ids[: min(64, model.context)]
     h = model.hidden(ids).double()
     bias = None if model.bias is None else model.bias.double()
@@ -180,6 +191,8 @@ def _transformers() -> Any:
             warnings.simplefilter("ignore")
             import huggingface_hub
             import transformers
+
+            import highrank.hf  # noqa: F401  (registers the models that `highrank.hf.convert` made)
     except ImportError:
         raise UserError("transformers is not installed: install it with pip install 'highrank[hf]'.") from None
     transformers.utils.logging.set_verbosity_error()

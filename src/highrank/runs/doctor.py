@@ -114,8 +114,7 @@ def _open_run(folder: Path, device: torch.device) -> _Subject:
         for block in ids.split(WINDOW):
             hidden = model.backbone(block[:, None], state)
             state = hidden.state
-            g = hidden.g[:, 0]
-            yield head.softmaxes(g) if isinstance(head, MoSHead) else _single(g)
+            yield _softmaxes(head, hidden.g[:, 0])
 
     return _Subject(
         name=folder.resolve().name,
@@ -137,18 +136,20 @@ def _open_hf(name: str, device: torch.device, precision: Precision) -> _Subject:
 
     def softmaxes(ids: Tensor) -> Softmaxes:
         for hidden in in_windows(model.hidden, ids, model.context):
-            yield _single(hidden.double())
+            yield _softmaxes(model.layer, hidden)
 
     def analyze(ids: Tensor, on_stage: OnStage, options: Options) -> Analysis:
         result = analyze_hf(model, ids, on_stage=on_stage, **options)
         return replace(result, spectrum=thin_spectrum(result.spectrum))
 
+    mixture = model.layer if isinstance(model.layer, MoSHead) else None
+    plain = "softmax" if mixture is None and is_plain_softmax(model, probe) else "other"
     return _Subject(
         name=Path(name).name,
-        head="softmax" if is_plain_softmax(model, probe) else "other",
-        n_components=1,
-        weight=model.weight.detach(),
-        bias=None if model.bias is None else model.bias.detach(),
+        head="mos" if mixture else plain,
+        n_components=mixture.n_components if mixture else 1,
+        weight=model.weight,
+        bias=model.bias,
         words=model.words,
         encode=model.encode,
         softmaxes=softmaxes,
@@ -156,9 +157,13 @@ def _open_hf(name: str, device: torch.device, precision: Precision) -> _Subject:
     )
 
 
-def _single(h: Tensor) -> tuple[Tensor, Tensor]:
-    """Return log pi = log 1 and h of a single softmax."""
-    return torch.zeros_like(h[:, :1]), h[:, None]
+def _softmaxes(layer: torch.nn.Module, g: Tensor) -> tuple[Tensor, Tensor]:
+    """Return log pi (t, K) and h (t, K, D) of an output layer for hidden states g (t, H), in float64."""
+    if isinstance(layer, MoSHead):
+        log_pi, h = layer.softmaxes(g)
+        return log_pi.double(), h.double()
+    h = g.double()[:, None]
+    return torch.zeros_like(h[..., 0]), h
 
 
 def _split(line: str, level: str) -> list[str]:
