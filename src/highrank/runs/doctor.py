@@ -25,9 +25,8 @@ from highrank.analysis.diagnosis import (
 from highrank.analysis.hf import Precision, analyze_hf, check_causal, in_windows, is_plain_softmax, load_hf
 from highrank.analysis.matrix import WINDOW, Options
 from highrank.analysis.record import Analysis, thin_spectrum
-from highrank.data.corpus import EOS
 from highrank.errors import UserError
-from highrank.heads import MoSHead
+from highrank.heads import MoSHead, SoftmaxHead
 from highrank.progress import OnStage, no_stages
 from highrank.runs.analysis import CPU, analyze_run, first_tokens
 from highrank.runs.folder import Run, load
@@ -97,17 +96,7 @@ def _open_run(folder: Path, device: torch.device) -> _Subject:
     model, words, recipe = load(folder, device)
     model.double()
     head = model.head
-    index = {word: i for i, word in enumerate(words)}
-
-    def encode(text: str) -> Tensor:
-        tokens = [t for line in text.splitlines() for t in [*_split(line, recipe.data.level), EOS]]
-        if EOS not in index:  # text8
-            tokens = [token for token in tokens if token != EOS]
-        unknown = index.get("<unk>")
-        ids = [index.get(token, unknown) for token in tokens]
-        if None in ids:
-            raise UserError(f'"{tokens[ids.index(None)]}" is not in the vocabulary of {folder}: use another text.')
-        return torch.tensor(ids)
+    codec = Run(folder).codec()
 
     def softmaxes(ids: Tensor) -> Softmaxes:
         state = model.initial_state(1)
@@ -123,7 +112,7 @@ def _open_run(folder: Path, device: torch.device) -> _Subject:
         weight=head.weight.detach(),
         bias=None if head.bias is None else head.bias.detach(),
         words=lambda ids: [words[i] for i in ids],
-        encode=encode,
+        encode=lambda text: torch.tensor(codec.encode(text).ids),
         softmaxes=softmaxes,
         analyze=lambda ids, on_stage, options: analyze_run(folder, ids, on_stage, **options),
     )
@@ -162,12 +151,9 @@ def _softmaxes(layer: torch.nn.Module, g: Tensor) -> tuple[Tensor, Tensor]:
     if isinstance(layer, MoSHead):
         log_pi, h = layer.softmaxes(g)
         return log_pi.double(), h.double()
-    h = g.double()[:, None]
+    h = layer.context(g) if isinstance(layer, SoftmaxHead) else g
+    h = h.double()[:, None]
     return torch.zeros_like(h[..., 0]), h
-
-
-def _split(line: str, level: str) -> list[str]:
-    return line.split() if level == "word" else [*line]
 
 
 def _read_text(path: Path) -> str:
