@@ -4,8 +4,8 @@ The paper gives no sizes for its Seq2Seq models, only that their parameters are 
 those of Zhao et al. (2017), whose preprocessing of the corpus the paper uses: embedding 200, bidirectional utterance
 encoder 300, decoder 400 (config_utils.py of github.com/snakeztc/NeuralDialog-CVAE). Ours are the attention size, which
 equals the decoder's, the number of components and the dropouts; Zhao et al. use no dropout. They train with Adam at a
-learning rate of 0.001, batches of 30 and gradients clipped at 5, for at most 60 epochs. Ours are larger batches, with
-a learning rate to match, which keep a GPU busy, and averages of the weights.
+learning rate of 0.001, batches of 30 and gradients clipped at 5, for at most 60 epochs. Ours are larger batches, which
+keep a GPU busy, and averages of the weights.
 """
 
 from dataclasses import replace
@@ -33,7 +33,7 @@ SWDA_MOS = DialogRecipe(
         dropout_latent=0.2,
     ),
     train=ScheduleSpec(
-        lr=0.002,
+        lr=0.001,
         batch_size=128,
         seed=1,
         optimizer="adam",
