@@ -1,0 +1,120 @@
+"""How much time does the sampled backward pass (`train.sample_below`) save, in the loss and in whole training steps?
+
+    python benchmarks/sampled_speed.py                                         the paper's sizes on a GPU
+    python benchmarks/sampled_speed.py --sizes 64x4x16x100 --recipes pydoc-mos   on a CPU
+
+The time depends on how many rows are kept, so on the responsibilities. Those of a new model are even, and none of them
+would be dropped. Here the logits of the prior are normal with a standard deviation of 2.6, and the components predict
+much the same, so that r is nearly pi: of 15 rows, 3.1 have a responsibility above 1/16, 5.7 above 1/64 and 8.6 above
+1/256, and the largest is 0.57. In a trained ptb-mos it is 3.0, 5.7, 8.5 and 0.59. Steps have a learning rate of 0,
+which keeps it so. `kept` is the share of rows that a sample keeps on average; eps is empty for the exact gradients.
+"""
+
+import argparse
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from highrank.bench import peers
+from highrank.bench.measure import release_memory, time_blocks, time_call
+from highrank.bench.mos_nll import parse_sizes
+from highrank.bench.step import FAST, PLAIN, step_benchmark
+from highrank.bench.table import write_csv
+from highrank.data.corpus import Corpus
+from highrank.ops.mos_nll import mos_nll
+from highrank.recipes import RECIPES, override
+from highrank.runs.provenance import provenance
+from highrank.training.precision import TRAINING_SLAB_BYTES
+from highrank.training.stages import Training
+
+PRIOR_SPREAD = 2.6  # standard deviation of the prior's logits
+EPS = (None, 1 / 64, 1 / 32, 1 / 8, 1 / 4, 1.0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", default="ptb,wt2,1b", help="Of the loss: names or NxKxDxV.")
+    parser.add_argument("--recipes", default="ptb-mos,wt2-mos,1b-softmax,1b-mos", help="Of the steps.")
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--csv", type=Path, default=Path("sampled_speed.csv"))
+    arguments = parser.parse_args()
+    device = torch.device(arguments.device)
+    rows: list[dict[str, Any]] = []
+
+    def add(what: str, name: str, eps: float | None, kept: float, times: dict[str, Any]) -> None:
+        row = dict(
+            what=what, name=name, eps=eps, kept=kept, median_ms=times["median_ms"], q25_ms=times["q25_ms"],
+            q75_ms=times["q75_ms"], graph_ms=times.get("graph_ms"), **provenance(device),
+        )  # fmt: skip
+        rows.append(row)
+        write_csv(arguments.csv, rows)
+        graph = f", {row['graph_ms']:.3f} in a graph" if row["graph_ms"] else ""
+        print(f"{what} {name}, eps {eps}: keeps {kept:.1%}, {row['median_ms']:.3f} ms{graph}", flush=True)
+
+    for name, shape in parse_sizes(arguments.sizes).items():
+        for eps in EPS:
+            release_memory()
+            add("loss", name, eps, *time_loss(shape, eps, device, arguments.rounds))
+    for name in arguments.recipes.split(","):
+        for eps in EPS if "-mos" in name else (None,):
+            release_memory()
+            add("step", name, eps, *time_step(name, eps, device, arguments.rounds))
+    print(f"Written to {arguments.csv}")
+
+
+def time_loss(shape: peers.Shape, eps: float | None, device: torch.device, rounds: int) -> tuple[float, dict[str, Any]]:
+    """Return the share of kept rows and the times of the loss, forward and backward."""
+    cuda = device.type == "cuda"
+    h, log_pi, w, b, y = peers.make_inputs(shape, device, torch.bfloat16 if cuda else torch.float32)
+    log_pi = (PRIOR_SPREAD * torch.randn(shape[:2], device=device)).log_softmax(-1).requires_grad_()
+    w = (w.detach() / 10).requires_grad_()  # logits with a deviation of less than 0.2
+    loss = partial(mos_nll, sample_below=eps, slab_bytes=TRAINING_SLAB_BYTES if cuda else None)
+    inputs = (h, log_pi, w, b, y)
+    r = -torch.autograd.grad(mos_nll(*inputs).sum(), log_pi)[0]
+    return kept_share(r, eps), time_call(partial(peers.forward_backward, loss, inputs), device, rounds, graph=True)
+
+
+def time_step(name: str, eps: float | None, device: torch.device, rounds: int) -> tuple[float, dict[str, Any]]:
+    """Return the share of kept rows and the times of a training step of a recipe, as `highrank bench step` does."""
+    cuda = device.type == "cuda"
+    ((row, _),) = step_benchmark(name, False, [], device, rounds).jobs
+    precision = "mixed" if row.how == FAST else "float32"
+    recipe = override(RECIPES[name], [f"train.precision={precision}", f"train.sample_below={eps}"])
+    train = recipe.train
+    words = torch.randint(row.vocabulary, (train.bptt + 1, train.batch_size))
+    corpus = Corpus("random", "word", [""] * row.vocabulary, {"train": words.flatten()}, fingerprint="")
+    training = Training(recipe, corpus, device, graphs=row.how != PLAIN)
+    if train.averaging != "none":
+        training.optimizer.start_averaging()
+    window = words[:-1].to(device), words[1:].to(device)
+    kept = spread_prior(training, *window, eps) if "-mos" in name else 1.0
+    repeat, warm_up = (5, 4) if cuda else (1, 1)
+    step = training.step
+    return kept, time_blocks(lambda: step(window, 0.0), step.read, rounds, repeat, warm_up)
+
+
+def spread_prior(training: Training, words: Tensor, targets: Tensor, eps: float | None) -> float:
+    """Scale the prior's weights so that its logits have the wanted deviation; return the share of kept rows."""
+    task: Any = training.task
+    head = task.model.head
+    with torch.no_grad():
+        hidden = task.score(words, targets, task.model.initial_state(words.shape[1]))[1]
+        logits = head.prior(hidden.g.to(head.prior.weight.dtype))
+        head.prior.weight.mul_(PRIOR_SPREAD / logits.std(dim=-1).square().mean().sqrt())
+        log_pi, h = head.log_components(hidden.g)
+    log_pi.requires_grad_()
+    nll = mos_nll(h.flatten(0, 1), log_pi.flatten(0, 1), head.weight.detach(), None, targets.flatten())
+    return kept_share(-torch.autograd.grad(nll.sum(), log_pi)[0], eps)
+
+
+def kept_share(r: Tensor, eps: float | None) -> float:
+    """Return the share of rows that a sample keeps on average."""
+    return 1.0 if eps is None else float((r / eps).clamp(max=1).mean())
+
+
+if __name__ == "__main__":
+    main()
