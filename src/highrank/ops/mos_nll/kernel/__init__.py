@@ -153,9 +153,8 @@ def backward(
     order = None  # which rows to visit, and in which order; None: all, as they are
     kept = None
     if sample is not None:
-        visited = share != 0
-        order = visited.argsort(descending=True, stable=True)  # the visited rows first
-        kept = visited.sum(dtype=torch.int32).view(1)
+        order = (share == 0).byte().argsort(stable=True)  # the rows with a weight first
+        kept = (share != 0).sum(dtype=torch.int32).view(1)
     elif skip and n > 0 and not is_capturing(rows):
         active = (~(r < SKIP_BELOW / k) & weighted).view(-1)  # (M,); NaN stays active
         order = active.nonzero().squeeze(1)
