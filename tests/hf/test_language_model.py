@@ -9,6 +9,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import highrank.hf  # noqa: F401
 from helpers import TOY, changed
 from highrank.data.corpus import read_corpus
+from highrank.data.tokenizer import TextCodec, encode_lines, token_texts, train_tokenizer
 from highrank.errors import UserError
 from highrank.evaluation.generate import continue_by_beam, generate
 from highrank.evaluation.perplexity import evaluate
@@ -118,22 +119,34 @@ def test_prompts_padded_on_the_left_are_an_error(pair, ids):
 @pytest.mark.parametrize("level", ["word", "char"])
 def test_text_is_read_as_the_corpus_reads_it(tmp_path, toy_folder, level):
     corpus = read_corpus(toy_folder, level, cache=False)
-    make_tokenizer(corpus.words, level).save_pretrained(tmp_path)
+    make_tokenizer(TextCodec(corpus.words, level)).save_pretrained(tmp_path)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
     text = (toy_folder / "valid.txt").read_text()
     assert tokenizer(text)["input_ids"] == corpus.splits["valid"].tolist()
     assert tokenizer.eos_token_id == corpus.words.index("<eos>")
 
 
+@pytest.mark.parametrize("level", ["word", "char", "bpe"])
+def test_a_trained_tokenizer_reads_lines_as_it_did(tmp_path, level):
+    lines = ["The cat's hat, a dog", "", "two  dogs"]
+    trained = train_tokenizer(lines, level, lower=level == "word", min_count=1, max_vocab=300)
+    codec = TextCodec(token_texts(trained), level, trained.to_str())
+    make_tokenizer(codec).save_pretrained(tmp_path)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    text = "\n".join(lines) + "\n"
+    assert tokenizer(text)["input_ids"] == encode_lines(trained, lines).tolist()
+    assert len(tokenizer) == len(codec.words)
+
+
 def test_words_and_characters_are_decoded(toy_corpus):
-    assert make_tokenizer(toy_corpus.words, "word").decode([0, 1, 2]) == " ".join(toy_corpus.words[:3])
-    assert make_tokenizer([*"abc"], "char").decode([2, 0, 1]) == "cab"
+    assert make_tokenizer(TextCodec(toy_corpus.words, "word")).decode([0, 1, 2]) == " ".join(toy_corpus.words[:3])
+    assert make_tokenizer(TextCodec([*"abc"], "char")).decode([2, 0, 1]) == "cab"
 
 
 def test_unknown_words_need_an_unknown_word_in_the_vocabulary():
-    assert make_tokenizer(["a", "<unk>", "<eos>"], "word")("b a")["input_ids"] == [1, 0]
+    assert make_tokenizer(TextCodec(["a", "<unk>", "<eos>"], "word"))("b a")["input_ids"] == [1, 0]
     with pytest.raises(Exception, match="UNK"):
-        make_tokenizer(["a", "<eos>"], "word")("b a")
+        make_tokenizer(TextCodec(["a", "<eos>"], "word"))("b a")
 
 
 # --- lm-eval --------------------------------------------------------------------------------------------------------
@@ -149,7 +162,7 @@ def test_lm_eval_scores_as_evaluate_does(tmp_path, pair, toy_corpus, toy_folder,
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     ours, theirs = pair
     theirs.save_pretrained(tmp_path / "model")
-    make_tokenizer(toy_corpus.words, "word").save_pretrained(tmp_path / "model")
+    make_tokenizer(TextCodec(toy_corpus.words, "word")).save_pretrained(tmp_path / "model")
     text = (toy_folder / "test.txt").read_text().rstrip("\n")  # lm-eval drops the last line end
     (tmp_path / "test.jsonl").write_text(json.dumps({"text": text}) + "\n")
     tasks = tmp_path / "tasks"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers
 from tokenizers.models import WordLevel
 from torch import Tensor
 from transformers import (
@@ -26,16 +26,14 @@ from transformers import (
 from transformers.utils import ModelOutput
 from transformers.utils.generic import can_return_tuple
 
-from highrank.data.catalog import Level
-from highrank.data.corpus import EOS
+from highrank.data.catalog import EOS, UNK
+from highrank.data.tokenizer import TextCodec, unknown_id
 from highrank.errors import UserError
 from highrank.hf.mixture import IGNORE
 from highrank.models.language_model import LanguageModel, build_model
 from highrank.ops.lstm import State
 from highrank.recipes import ModelSpec
 from highrank.schema import from_json, to_json
-
-UNKNOWN = "<unk>"
 
 
 class HighrankConfig(PreTrainedConfig):
@@ -136,18 +134,26 @@ def from_language_model(model: LanguageModel, spec: ModelSpec, words: list[str])
     return result.eval()
 
 
-def make_tokenizer(words: list[str], level: Level) -> PreTrainedTokenizerFast:
-    """Return a tokenizer that reads text as `read_corpus` does: words or characters, and <eos> for a line end."""
-    unknown = UNKNOWN if UNKNOWN in words else None
-    tokenizer = Tokenizer(WordLevel({word: i for i, word in enumerate(words)}, unk_token=unknown))
-    if level == "word":
-        tokenizer.normalizer = normalizers.Replace("\n", f" {EOS} ")
+def make_tokenizer(codec: TextCodec) -> PreTrainedTokenizerFast:
+    """Return a tokenizer that reads text as the corpus was read, with <eos> for every line end."""
+    tokenizer = _plain_tokenizer(codec) if codec.tokenizer is None else Tokenizer.from_str(codec.tokenizer.to_str())
+    unknown = unknown_id(tokenizer)
+    options: dict[str, Any] = {} if unknown is None else {"unk_token": tokenizer.id_to_token(unknown)}
+    if codec.eos is not None:
+        steps = [normalizers.Replace("\n", EOS), tokenizer.normalizer]
+        tokenizer.normalizer = normalizers.Sequence([step for step in steps if step is not None])
+        eos = AddedToken(EOS, normalized=True, special=True)  # found after the line ends were replaced
+        tokenizer.add_special_tokens([eos])
+        options |= {"eos_token": eos, "pad_token": eos}
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, padding_side="right", **options)
+
+
+def _plain_tokenizer(codec: TextCodec) -> Tokenizer:
+    """Return a tokenizer of words at white space, or of characters."""
+    tokenizer = Tokenizer(WordLevel(codec.index, unk_token=UNK if UNK in codec.index else None))
+    if codec.level == "word":  # without a decoder, words are joined by spaces
         tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     else:
-        tokenizer.normalizer = normalizers.Replace("\n", EOS)
-        tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(f"{EOS}|."), "isolated")
+        tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
         tokenizer.decoder = decoders.Fuse()
-    eos = EOS if EOS in words else None
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, unk_token=unknown, eos_token=eos, pad_token=eos, padding_side="right"
-    )
+    return tokenizer

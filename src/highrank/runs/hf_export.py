@@ -48,17 +48,17 @@ def export_hf(run: Run, folder: Path) -> list[Path]:
     scores = "Not evaluated yet."
     if summary is not None:
         valid, test = (format_score(ppl, level) for ppl in (summary.valid_ppl, summary.test_ppl))
-        scores = f"{'Perplexity' if level == 'word' else 'Loss'} on valid / test: {valid} / {test}."
+        scores = f"{'Loss' if level == 'char' else 'Perplexity'} on valid / test: {valid} / {test}."
     card = CARD.format(
         recipe=recipe.name,
         head=recipe.model.head,
         corpus=Path(recipe.data.corpus).name,
         scores=scores,
         vocabulary=len(words),
-        unit="words" if level == "word" else "characters",
+        unit={"word": "words", "char": "characters", "bpe": "pieces of words"}[level],
     )
     with whole_folder(folder) as temporary:
         from_language_model(model, recipe.model, words).save_pretrained(temporary)
-        make_tokenizer(words, level).save_pretrained(temporary)
+        make_tokenizer(run.codec()).save_pretrained(temporary)
         write_text(temporary / "README.md", card)
     return sorted(folder.iterdir())
