@@ -21,12 +21,13 @@ from highrank.analysis.diagnosis import (
     Softmaxes,
     diagnose_gradient,
     diagnose_weights,
+    softmaxes_of,
 )
 from highrank.analysis.hf import Precision, analyze_hf, check_causal, in_windows, is_plain_softmax, load_hf
 from highrank.analysis.matrix import WINDOW, Options
 from highrank.analysis.record import Analysis, thin_spectrum
 from highrank.errors import UserError
-from highrank.heads import MoSHead, SoftmaxHead
+from highrank.heads import MoSHead
 from highrank.progress import OnStage, no_stages
 from highrank.runs.analysis import CPU, analyze_run, first_tokens
 from highrank.runs.folder import Run, load
@@ -103,7 +104,7 @@ def _open_run(folder: Path, device: torch.device) -> _Subject:
         for block in ids.split(WINDOW):
             hidden = model.backbone(block[:, None], state)
             state = hidden.state
-            yield _softmaxes(head, hidden.g[:, 0])
+            yield softmaxes_of(head, hidden.g[:, 0])
 
     return _Subject(
         name=folder.resolve().name,
@@ -125,7 +126,7 @@ def _open_hf(name: str, device: torch.device, precision: Precision) -> _Subject:
 
     def softmaxes(ids: Tensor) -> Softmaxes:
         for hidden in in_windows(model.hidden, ids, model.context):
-            yield _softmaxes(model.layer, hidden)
+            yield softmaxes_of(model.layer, hidden)
 
     def analyze(ids: Tensor, on_stage: OnStage, options: Options) -> Analysis:
         result = analyze_hf(model, ids, on_stage=on_stage, **options)
@@ -144,16 +145,6 @@ def _open_hf(name: str, device: torch.device, precision: Precision) -> _Subject:
         softmaxes=softmaxes,
         analyze=analyze,
     )
-
-
-def _softmaxes(layer: torch.nn.Module, g: Tensor) -> tuple[Tensor, Tensor]:
-    """Return log pi (t, K) and h (t, K, D) of an output layer for hidden states g (t, H), in float64."""
-    if isinstance(layer, MoSHead):
-        log_pi, h = layer.softmaxes(g)
-        return log_pi.double(), h.double()
-    h = layer.context(g) if isinstance(layer, SoftmaxHead) else g
-    h = h.double()[:, None]
-    return torch.zeros_like(h[..., 0]), h
 
 
 def _read_text(path: Path) -> str:
