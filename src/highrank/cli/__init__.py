@@ -15,6 +15,7 @@ from highrank.cli import (
     data,
     doctor,
     evaluate,
+    explore,
     export,
     generate,
     quickstart,
@@ -104,6 +105,7 @@ app.command(short_help="Write a run as small files to carry elsewhere.")(export.
 app.command("import", short_help="Make a run from an export.")(export.import_)
 app.command(short_help="Measure perplexity: static, dynamic or with a cache.")(evaluate.evaluate)
 app.command(short_help="Continue a text with a trained model.")(generate.generate)
+app.command(short_help="See in the browser what models predict.")(explore.explore)
 app.command(short_help="Talk to a trained dialog model.")(chat.chat)
 app.command(short_help="Write the record of a run, for the report.")(record.record)
 app.command(short_help="Measure rank, spectrum and pairwise KLD of models.")(analyze.analyze)

@@ -26,7 +26,7 @@ def generate(
     """Yield ids that continue `prompt`, without end. Temperature 0 always takes the likeliest word."""
     log_p, state = _log_prob(model, prompt[:, None], model.initial_state(1))
     while True:
-        word = _sample(log_p[-1, 0].float(), temperature, top_k, top_p, generator)
+        word = sample_word(log_p[-1, 0].float(), temperature, top_k, top_p, generator)
         yield int(word)
         log_p, state = _log_prob(model, word.view(1, 1), state)
 
@@ -48,7 +48,7 @@ def continue_by_beam(
     return beam_search(model, prompt[-1:], state, eos=eos, beam_size=beam_size, n_best=beam_size, max_length=max_length)
 
 
-def _sample(
+def sample_word(
     log_p: Tensor,  # (V,)
     temperature: float,
     top_k: int | None,

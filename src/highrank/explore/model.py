@@ -1,0 +1,241 @@
+"""Models that can be explored: trained runs, and causal language models of `transformers`.
+
+Both split a text into tokens that know where they stand in it, and return the softmaxes that predict each next token.
+
+Shapes: ids of a text (T,); n positions, K components, V vocabulary, H_l units of layer l.
+"""
+
+import itertools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from highrank.analysis.hf import load_hf
+from highrank.data.corpus import EOS
+from highrank.errors import UserError
+from highrank.explore.prefixes import PrefixCache
+from highrank.heads import Head, MoCHead, MoSHead
+from highrank.models import LanguageModel
+from highrank.models.awd_lstm import WeightDropLSTM
+from highrank.ops.lstm import State
+from highrank.runs.folder import Run, load
+
+UNK = "<unk>"
+MAX_STATES = 4096  # kept recurrent states: 80 MB for the paper's model on Penn Treebank
+
+
+@dataclass(frozen=True)
+class Token:
+    start: int  # of its characters in the text
+    end: int
+    id: int | None  # None: not in the vocabulary, which has no <unk>, so the model does not read it
+    known: bool  # False: outside the vocabulary
+
+
+class Softmaxes(NamedTuple):
+    """The softmaxes that predict n tokens; a plain softmax is a mixture of one."""
+
+    log_pi: Tensor  # (n, K)
+    logits: Tensor  # (n, K, V)
+
+
+class Model(Protocol):
+    name: str
+    words: list[str]  # how each token is written, by id
+    by_word: bool  # tokens are words between spaces
+    start: int  # the token read before the text
+    eos: int | None  # the token that ends a line or a text
+    n_components: int
+
+    def facts(self) -> dict[str, str]:
+        """Return the sizes of the model, for people."""
+
+    def tokens(self, text: str) -> list[Token]:
+        """Split a text into tokens."""
+
+    def softmaxes(self, ids: list[int], first: int) -> Softmaxes:
+        """Return the softmaxes that follow ids[: i + 1], for each i from `first` on."""
+
+    def join(self, ids: list[int], context: str) -> list[str]:
+        """Return the text that each of `ids` adds to `context`."""
+
+
+def open_models(folders: Sequence[Path], device: torch.device) -> list[Model]:
+    """Open several folders. Models are named after them, or by their paths if the names are not unique."""
+    models = [open_model(folder, device) for folder in folders]
+    if len({model.name for model in models}) < len(models):
+        for model, folder in zip(models, folders, strict=True):
+            model.name = str(folder)
+    return models
+
+
+def open_model(folder: Path, device: torch.device) -> Model:
+    """Open a run folder, or a folder of a causal language model of transformers."""
+    if not Run(folder).exists() and (folder / "config.json").exists():
+        return TransformersModel(folder, device)
+    return RunModel(folder, device)
+
+
+class RunModel:
+    """A trained run. It keeps the recurrent states of the prefixes it has read."""
+
+    def __init__(self, folder: Path, device: torch.device) -> None:
+        self.folder = folder
+        self.name = folder.resolve().name
+        self.model, self.words, self.recipe = load(folder, device)
+        head = self.model.head
+        self.n_components = head.n_components if isinstance(head, MoSHead) and not isinstance(head, MoCHead) else 1
+        self.by_word = Run(folder).info().corpus_level == "word"
+        self.index = {word: i for i, word in enumerate(self.words)}
+        self.eos = self.index.get(EOS)
+        self.start = self.index.get(" ", 0) if self.eos is None else self.eos  # text8 has no line ends
+        self._states: PrefixCache[list[State]] = PrefixCache(MAX_STATES)
+
+    def facts(self) -> dict[str, str]:
+        """Return the sizes of the model, for people."""
+        spec = self.recipe.model
+        return {
+            "recipe": self.recipe.name,
+            "head": spec.head if spec.head == "softmax" else f"{spec.head}, {spec.n_components} components",
+            "sizes": f"embedding {spec.embed_dim}, LSTM {' / '.join(map(str, spec.hidden_sizes))}",
+            "parameters": f"{self.model.n_parameters():,}",
+            "vocabulary": f"{len(self.words):,}",
+        }
+
+    def tokens(self, text: str) -> list[Token]:
+        """Split a text as its corpus was: words between spaces or characters, and <eos> for the end of a line."""
+        pattern = rf"{EOS}|\n|[^\s]+" if self.by_word else rf"{EOS}|(?s:.)"
+        return [self._token(match) for match in re.finditer(pattern, text)]
+
+    def _token(self, match: re.Match[str]) -> Token:
+        spelling = EOS if match[0] == "\n" else match[0]
+        found = self.index.get(spelling, self.index.get(spelling.lower()))
+        if found is None and spelling == EOS:
+            found = self.start
+        return Token(match.start(), match.end(), self.index.get(UNK) if found is None else found, found is not None)
+
+    def softmaxes(self, ids: list[int], first: int) -> Softmaxes:
+        """Return the softmaxes that follow ids[: i + 1], for each i from `first` on."""
+        g = torch.cat([state[-1][0] for state in self._read(ids)[first:]])  # (n, H)
+        return head_softmaxes(self.model.head, g)
+
+    def _read(self, ids: list[int]) -> list[list[State]]:
+        """Return the state after each token; only tokens after the longest known prefix are computed."""
+        known = self._states.known(ids)
+        if len(known) == len(ids):
+            return known
+        state = known[-1] if known else self.model.initial_state(1)
+        device = self.model.backbone.embedding.device
+        new = all_states(self.model, torch.tensor(ids[len(known) :], device=device), state)
+        self._states.extend(ids, known, new)
+        return known + new
+
+    def join(self, ids: list[int], context: str) -> list[str]:
+        """Return the text that each of `ids` adds to `context`."""
+        parts = []
+        last = context[-1:]
+        for i in ids:
+            part = "\n" if i == self.eos else self.words[i]
+            if self.by_word and part != "\n" and last.strip():
+                part = f" {part}"
+            parts.append(part)
+            last = part[-1]
+        return parts
+
+
+class TransformersModel:
+    """A causal language model of transformers. It keeps the attention cache of the text it has read last."""
+
+    def __init__(self, folder: Path, device: torch.device) -> None:
+        opened = load_hf(str(folder), device, "float32")
+        self.name = folder.resolve().name
+        self.model = opened.model
+        self.tokenizer = opened.tokenizer
+        if not self.tokenizer.is_fast:
+            raise UserError(f"{folder} has a slow tokenizer, which does not tell where its tokens are in a text.")
+        size = opened.model.config.vocab_size
+        self.words = [self.tokenizer.decode([i]) for i in range(size)]
+        self.by_word = False
+        self.n_components = 1
+        self.eos: int | None = self.tokenizer.eos_token_id
+        bos = self.tokenizer.bos_token_id
+        self.start = next((i for i in (bos, self.eos) if i is not None), 0)
+        self.context = opened.context
+        self._ids: list[int] = []
+        self._cache: Any = None
+        self._logits = torch.empty(0, size, device=device)
+
+    def facts(self) -> dict[str, str]:
+        """Return the sizes of the model, for people."""
+        return {
+            "class": type(self.model).__name__,
+            "parameters": f"{self.model.num_parameters():,}",
+            "vocabulary": f"{len(self.words):,}",
+        }
+
+    def tokens(self, text: str) -> list[Token]:
+        """Split a text with the model's tokenizer."""
+        encoded = self.tokenizer(text, return_offsets_mapping=True, add_special_tokens=False, verbose=False)
+        unknown = self.tokenizer.unk_token_id
+        pairs = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
+        return [Token(start, end, i, i != unknown) for i, (start, end) in pairs]
+
+    def softmaxes(self, ids: list[int], first: int) -> Softmaxes:
+        """Return the one softmax that follows ids[: i + 1], for each i from `first` on."""
+        if len(ids) > self.context:
+            raise UserError(f"the text has more tokens than the context of {self.name} ({self.context}): shorten it.")
+        pairs = zip(self._ids, ids, strict=False)
+        shared = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(self._ids), len(ids)))
+        if shared < len(ids):
+            if shared < len(self._ids):
+                self._cache.crop(shared - len(self._ids))  # negative: the number of tokens to drop
+            new = torch.tensor([ids[shared:]], device=self._logits.device)
+            output = self.model(new, past_key_values=self._cache, use_cache=True)
+            self._cache = output.past_key_values
+            self._logits = torch.cat([self._logits[:shared], output.logits[0]])
+            self._ids = [*ids]
+        logits = self._logits[first : len(ids), None]
+        return Softmaxes(logits.new_zeros(len(logits), 1), logits)
+
+    def join(self, ids: list[int], context: str) -> list[str]:
+        """Return the text that each of `ids` adds to `context`."""
+        before = [token.id for token in self.tokens(context)]
+        texts = [self.tokenizer.decode(before + ids[:n]) for n in range(len(ids) + 1)]
+        return [text[len(previous) :] for previous, text in itertools.pairwise(texts)]
+
+
+def head_softmaxes(head: Head, g: Tensor) -> Softmaxes:
+    """Return the softmaxes of a head for hidden states g (n, H). A MoC head has one, of its mixed context vector."""
+    if isinstance(head, MoSHead):  # MoCHead is a MoSHead
+        log_pi, h = head.softmaxes(g)
+    else:
+        log_pi = g.new_zeros(len(g), 1)
+        h = g[:, None]
+    return Softmaxes(log_pi, F.linear(h, head.weight, head.bias))
+
+
+def all_states(model: LanguageModel, ids: Tensor, state: list[State]) -> list[list[State]]:
+    """Read ids (T,) from `state` and return the state after each of them; `model.backbone` returns the last only.
+
+    On a CPU this is also faster than `backbone`, which packs all weights again at every call.
+    """
+    x = model.backbone.embedding[ids]  # (T, I)
+    layers = []
+    for layer, (h, c) in zip(model.backbone.layers, state, strict=True):
+        assert isinstance(layer, WeightDropLSTM)
+        steps = []
+        inputs = F.linear(x, layer.weight_ih, layer.bias_ih + layer.bias_hh)  # (T, 4 H)
+        for gates in inputs[:, None]:
+            i, f, g, o = torch.addmm(gates, h, layer.weight_hh.t()).chunk(4, dim=-1)
+            c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+            h = torch.sigmoid(o) * torch.tanh(c)
+            steps.append((h, c))
+        x = torch.cat([h for h, _ in steps])
+        layers.append(steps)
+    return [list(states) for states in zip(*layers, strict=True)]

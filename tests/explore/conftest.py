@@ -1,0 +1,45 @@
+"""Runs to explore: random weights on toy corpora, made once for all tests of this folder."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from helpers import CPU, TOY, changed, save_weights, write_toy_corpus
+from highrank.data.corpus import read_corpus
+from highrank.explore.explorer import Explorer
+from highrank.explore.model import open_model
+from highrank.models import build_model
+from highrank.runs.folder import Run
+
+
+def make_run(folder, recipe, corpus_folder, level="word"):
+    corpus = read_corpus(corpus_folder, level, cache=False)
+    recipe = dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, corpus=str(corpus_folder), level=level))
+    run = Run(folder)
+    run.create(recipe, corpus, CPU, None)
+    torch.manual_seed(3)
+    model = build_model(recipe.model, corpus.vocab_size)
+    weights = {name: 4 * tensor.detach() for name, tensor in model.named_parameters()}  # far from uniform predictions
+    save_weights(run, weights)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory):
+    """Folders of a mixture, a softmax, a character model and a mixture whose vocabulary has <unk> and markup."""
+    place = tmp_path_factory.mktemp("explore")
+    toy = write_toy_corpus(place / "toy")
+    unk = write_toy_corpus(place / "unk")
+    (unk / "train.txt").write_text((toy / "train.txt").read_text() + "<unk> <script>alert(1)</script> <b>bold</b>\n")
+    return {
+        "mos": make_run(place / "mos", TOY, toy),
+        "softmax": make_run(place / "softmax", changed(model={"head": "softmax", "hidden_sizes": (10, 6)}), toy),
+        "char": make_run(place / "char", TOY, toy, "char"),
+        "unk": make_run(place / "unk-mos", TOY, unk),
+    }
+
+
+@pytest.fixture
+def explorer(runs):
+    return Explorer(open_model(runs["mos"], CPU))

@@ -1,0 +1,52 @@
+"""Exploring a causal language model of transformers."""
+
+import pytest
+import torch
+
+from helpers import CPU
+from hf_models import make_hf_model
+from highrank.errors import UserError
+from highrank.explore.explorer import Explorer
+from highrank.explore.model import open_model
+
+TEXT = "w1 w5 w9 w2"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("hf") / "llama"
+
+
+@pytest.fixture(scope="module")
+def explorer(folder):
+    make_hf_model(folder)
+    return Explorer(open_model(folder, CPU))
+
+
+@torch.no_grad()
+def truth(model, ids):
+    return model.model(torch.tensor([ids])).logits[0].log_softmax(-1)
+
+
+def test_changed_texts_get_the_scores_of_the_whole_text(explorer):
+    model = explorer.model
+    for text in (TEXT, TEXT + " w7", "w1 w5 w3 w2", "w1"):
+        reading = explorer.read(text, 0)
+        ids = [model.start, *(token.id for token in reading.tokens)]
+        expected = [-row[i].item() for row, i in zip(truth(model, ids), ids[1:], strict=False)]
+        assert [score.nll for score in reading.scores] == pytest.approx(expected, abs=1e-3)
+
+
+def test_tokens_know_their_place_in_the_text(explorer):
+    assert [TEXT[token.start : token.end] for token in explorer.model.tokens(TEXT)] == TEXT.split()
+
+
+def test_a_text_longer_than_the_context_is_an_error(explorer):
+    with pytest.raises(UserError):
+        explorer.read("w1 " * 17, 0)
+
+
+def test_it_continues_a_text(explorer):
+    words = explorer.sample(TEXT, 3, temperature=0)
+    reading = explorer.read(TEXT + "".join(word.text for word in words), 0)
+    assert [score.rank for score in reading.scores[4:]] == [1, 1, 1]
