@@ -5,7 +5,7 @@ from itertools import islice
 import pytest
 import torch
 
-from highrank.evaluation.generate import _sample, generate
+from highrank.evaluation.generate import generate, sample_word
 from highrank.models import build_model
 from highrank.recipes import ModelSpec
 
@@ -64,7 +64,7 @@ def test_every_word_is_predicted_from_all_words_before_it(model):
 )
 def test_temperature_then_top_k_then_top_p(options, expected):
     log_p, generator = torch.tensor([8.0, 4, 2, 1, 1]).log() - 7, torch.Generator().manual_seed(0)
-    words = torch.stack([_sample(log_p, *options, generator) for _ in range(2000)])
+    words = torch.stack([sample_word(log_p, *options, generator) for _ in range(2000)])
     share = torch.tensor(expected) / sum(expected)
     frequency = words.bincount(minlength=5) / 2000
     assert ((frequency == 0) == (share == 0)).all()
