@@ -112,7 +112,7 @@ def losses(training, n):
 def weights(run):
     """Return the current weights, all averages and Adam's moments of a run's last checkpoint."""
     tensors = checkpoints.load(run.folder).tensors
-    return {name: tensor for name, tensor in tensors.items() if not name.startswith(("hidden/", "rng/"))}
+    return {name: tensor for name, tensor in tensors.items() if name != "hidden" and not name.startswith("rng/")}
 
 
 def assert_same_run(a: Run, b: Run):

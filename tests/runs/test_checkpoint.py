@@ -19,7 +19,7 @@ PIECE = Piece(
 
 def make(**changes):
     state = TrainingState(stage=1, epoch=2, step=3, history=[3.0, 2.5], best_valid=2.5, best_epoch=1)
-    tensors = {"weights/a": torch.ones(2), "hidden/0": torch.zeros(2, 3).t(), "rng/torch": torch.zeros(4).byte()}
+    tensors = {"weights/a": torch.ones(2), "hidden": torch.zeros(2, 3).t(), "rng/torch": torch.zeros(4).byte()}
     return dataclasses.replace(Checkpoint(state, tensors, best={"a": torch.full((2,), 5.0)}), **changes)
 
 

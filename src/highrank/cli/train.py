@@ -17,8 +17,6 @@ from highrank.cli.options import DataDir, Device, find_device, format_setting, p
 from highrank.errors import UserError
 
 if TYPE_CHECKING:
-    import torch
-
     from highrank.data.corpus import Corpus
     from highrank.data.dialog import DialogCorpus
     from highrank.recipes import AnyRecipe
@@ -69,52 +67,59 @@ def train(
       highrank train ptb-mos --resume --finetune
 
       highrank train swda-mos --set data.corpus=my-dialogs
+
+      torchrun --nproc-per-node 8 -m highrank train 1b-mos --data-dir corpora
     """
     from highrank.cli.training_progress import show_training
     from highrank.data.corpus import Corpus
     from highrank.evaluation.score import bits_per_byte, format_score
-    from highrank.files import output_folder
     from highrank.recipes import get_recipe, override
     from highrank.runs.folder import Run, load_data, run_data
     from highrank.runs.record import summarize
     from highrank.runs.training import train as train_run
+    from highrank.training.ranks import joined, rank_device
 
     chosen = override(get_recipe(recipe), settings or [])
-    run = Run(output) if output else _default_run(recipe, resume)
     seconds = parse_seconds(time_budget) if time_budget else None
-    torch_device = find_device(device)
+    torch_device = rank_device(find_device(device))
     if finetune and not resume:
         raise UserError("--finetune continues an existing run: add --resume.")
     if init_from and resume:
         raise UserError("--init-from starts a new run: leave out --resume.")
-    if resume:
-        stored = run.recipe()
-        if settings or stored.name != chosen.name:
-            _check_same_recipe(stored, chosen, settings or [], run.folder, data_dir)
-        chosen = stored
-        corpus = run_data(run.folder, data_dir)
-    else:
-        if run.exists():
-            raise UserError(f"{run.folder} already holds a run: add --resume to continue it, or choose another --out.")
-        output_folder(run.folder)
-        corpus = load_data(chosen, data_dir)
-        # The name of a user's own corpus is its absolute path, so that later commands find it from any folder.
-        chosen = override(chosen, [f"data.corpus={corpus.name}"])
-        if isinstance(corpus, Corpus):  # a folder with a tokenizer has a level of its own
-            chosen = override(chosen, [f"data.level={corpus.level}"])
+    with joined(torch_device) as ranks:
+        out.quiet = not ranks.first
+        run = ranks.broadcast(Run(output) if output else _default_run(recipe, resume))
+        if resume:
+            stored = run.recipe()
+            if settings or stored.name != chosen.name:
+                _check_same_recipe(stored, chosen, settings or [], run.folder, data_dir)
+            chosen = stored
+            corpus = run_data(run.folder, data_dir)
+        else:
+            if ranks.first:
+                _check_new(run)
+            corpus = load_data(chosen, data_dir)
+            # The name of a user's own corpus is its absolute path, so that later commands find it from any folder.
+            chosen = override(chosen, [f"data.corpus={corpus.name}"])
+            if isinstance(corpus, Corpus):  # a folder with a tokenizer has a level of its own
+                chosen = override(chosen, [f"data.level={corpus.level}"])
 
-    _announce(chosen, corpus, torch_device, run.folder)
-    on_cpu = torch_device.type == "cpu"
-    with _stop_on_signal() as signals, show_training(out, max_epochs, seconds, corpus.level, on_cpu) as callbacks:
-        outcome = train_run(
-            chosen, corpus, run, torch_device, resume=resume, init_from=init_from, finetune=finetune, data_dir=data_dir,
-            max_epochs=max_epochs, time_budget=seconds, checkpoint_every=checkpoint_every, graphs=graphs,
-            callbacks=callbacks, should_stop=lambda: bool(signals),
-        )  # fmt: skip
+        if ranks.first:
+            processes = f"{ranks.size} processes, " if ranks.size > 1 else ""
+            _announce(chosen, corpus, f"{processes}{torch_device}", run.folder)
+        on_cpu = torch_device.type == "cpu"
+        with _stop_on_signal() as signals, show_training(out, max_epochs, seconds, corpus.level, on_cpu) as callbacks:
+            outcome = train_run(
+                chosen, corpus, run, torch_device, resume=resume, init_from=init_from, finetune=finetune,
+                data_dir=data_dir, max_epochs=max_epochs, time_budget=seconds, checkpoint_every=checkpoint_every,
+                graphs=graphs, callbacks=callbacks, should_stop=lambda: bool(signals), ranks=ranks,
+            )  # fmt: skip
     command = resume_command(chosen.name, run.folder)
     if outcome == "interrupted":
         say(f"Stopped and saved. Continue with:\n  {command}")
         raise typer.Exit(130)
+    if not ranks.first:
+        return
     if run.model_file is None:
         say(f"Paused and saved before the end of the first epoch. Continue with:\n  {command}")
         return
@@ -134,7 +139,7 @@ def train(
         say(f"Paused ({outcome}). Continue with:\n  {command}")
 
 
-def _announce(recipe: "AnyRecipe", corpus: "Corpus | DialogCorpus", device: "torch.device", folder: Path) -> None:
+def _announce(recipe: "AnyRecipe", corpus: "Corpus | DialogCorpus", device: str, folder: Path) -> None:
     """Print what is trained: corpus, tokens, vocabulary, parameters and device."""
     from highrank.cli.data_make import note_unseen
     from highrank.data.corpus import Corpus
@@ -147,6 +152,15 @@ def _announce(recipe: "AnyRecipe", corpus: "Corpus | DialogCorpus", device: "tor
     )
     if isinstance(corpus, Corpus):
         note_unseen(corpus)
+
+
+def _check_new(run: "Run") -> None:
+    """Raise a UserError if the folder of a new run cannot be made, or holds a run already."""
+    from highrank.files import output_folder
+
+    if run.exists():
+        raise UserError(f"{run.folder} already holds a run: add --resume to continue it, or choose another --out.")
+    output_folder(run.folder)
 
 
 def resume_command(recipe: str, folder: Path) -> str:

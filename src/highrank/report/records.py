@@ -45,6 +45,7 @@ class RecordedRun:
             seed=self.record.seed,
             epochs=epochs,
             seconds=seconds,
+            processes=max(piece.processes for piece in pieces),
             about=", ".join(filter(None, about)) or None,
         )
 

@@ -19,12 +19,15 @@ class Origin:
     seed: int | None = None
     epochs: int | None = None
     seconds: float | None = None  # of training
+    processes: int = 1  # one per GPU
     about: str | None = None  # settings that differ from the recipe, number of pieces, ...
 
     def training(self) -> str:
         """Return the amount of training: 125 epochs, 9.1 min of one H200; in 2 pieces."""
         time = keep_together(f"{self.epochs} epochs") + ", " + keep_together(f"{(self.seconds or 0) / 60:.1f} min")
-        return f"{time} of one {self.machine}" + (f"; {self.about}" if self.about else "")
+        return f"{time} of {self.processes if self.processes > 1 else 'one'} {self.machine}" + (
+            f"; {self.about}" if self.about else ""
+        )
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ class Piece(Provenance):
     seconds: float  # of training before this piece
     time_budget: float | None
     outcome: str | None  # why the piece ended; None while it trains, and after a kill
+    processes: int = 1  # that trained together
     exported: ExportFormat | None = None  # the export that ended this piece, if any
 
 

@@ -1,5 +1,6 @@
 """Train a run: create or resume its folder, run the training loop, and save checkpoints and metrics."""
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,9 +21,10 @@ from highrank.runs.folder import Run
 from highrank.runs.metrics import MetricsWriter
 from highrank.runs.provenance import provenance
 from highrank.runs.warm_start import warm_start
-from highrank.training.callbacks import Callbacks
+from highrank.training.callbacks import Callbacks, EpochMetrics, UpdateMetrics
 from highrank.training.loop import Loop, Outcome
 from highrank.training.precision import Precision
+from highrank.training.ranks import ALONE, RankLostError, Ranks
 from highrank.training.stages import DivergedError, Training
 from highrank.training.state import Checkpoint
 
@@ -45,13 +47,14 @@ def train(
     graphs: bool = True,
     callbacks: Callbacks | None = None,
     should_stop: Callable[[], bool] = lambda: False,
+    ranks: Ranks = ALONE,
 ) -> Outcome:
     """Train until the recipe ends the run or training pauses. Either way, save a checkpoint to resume from.
 
     Training pauses after epoch `max_epochs`, counted over the whole run, `time_budget` seconds from now, or after the
     update during which `should_stop` returns True. `checkpoint_every` is in seconds. `init_from` is a run
     whose best weights a new run starts with. `finetune` first ends the current stage and starts the next finetuning
-    stage.
+    stage. Of several `ranks`, which share the run folder, the first one writes.
     """
     if resume:
         run.require_run()
@@ -59,25 +62,27 @@ def train(
         # Store the precision chosen for this device, so that a resumed run keeps it.
         recipe = override(recipe, [f"train.precision={Precision.name_of(recipe.train.precision, device)}"])
     _require_memory(recipe, corpus.vocab_size, device)
-    training = Training(recipe, corpus, device, graphs=graphs)
+    training = Training(recipe, corpus, device, graphs=graphs, ranks=ranks)
     if init_from is not None:
         warm_start(training, corpus.words, init_from)
-    if not resume:
+    if ranks.first and not resume:
         run.create(recipe, corpus, device, data_dir, init_from)
-    with run.locked():
-        remove_temporary_files(run.folder)
+    with run.locked() if ranks.first else contextlib.nullcontext():
+        if ranks.first:
+            remove_temporary_files(run.folder)
         pieces, metrics_bytes = _restore(training, run)
         state = training.state
-        saver = _Saver(run, pieces, MetricsWriter(run.folder, metrics_bytes, state.step))
+        saver = _Saver(run, pieces, MetricsWriter(run.folder, metrics_bytes, state.step) if ranks.first else None)
         first_step = state.step
         piece = Piece(
-            epoch=state.epoch, seconds=state.seconds, time_budget=time_budget, outcome=None, **provenance(device)
-        )
+            epoch=state.epoch, seconds=state.seconds, time_budget=time_budget, outcome=None, processes=ranks.size,
+            **provenance(device),
+        )  # fmt: skip
         saver.pieces.append(piece)
         loop = Loop(
             training,
             save=saver.save,
-            write=saver.metrics.write,
+            write=saver.write,
             callbacks=callbacks or Callbacks(),
             should_stop=should_stop,
             checkpoint_every=checkpoint_every,
@@ -93,11 +98,14 @@ def train(
             if state.step > first_step:  # a piece without updates is not recorded
                 saver.pieces.append(replace(piece, outcome=outcome))
             saver.save(training.checkpoint())
+            ranks.largest(0)  # wait for the first rank: when one process ends, torchrun may stop the others
             return outcome
         except DivergedError as error:
             raise UserError(f"{error} The last checkpoint before that is in {run.folder}.") from None
+        except RankLostError as error:
+            raise UserError(f"{error} That is in {run.folder}.") from None
         finally:
-            saver.metrics.close()
+            saver.close()
 
 
 def count_parameters(recipe: AnyRecipe, vocab_size: int) -> int:
@@ -124,10 +132,19 @@ class _Saver:
 
     run: Run
     pieces: list[Piece]
-    metrics: MetricsWriter
+    metrics: MetricsWriter | None  # None where another rank writes
 
     def save(self, checkpoint: Checkpoint) -> None:
-        checkpoints.save(self.run.folder, checkpoint, self.pieces, self.metrics.size())
+        if self.metrics is not None:
+            checkpoints.save(self.run.folder, checkpoint, self.pieces, self.metrics.size())
+
+    def write(self, line: UpdateMetrics | EpochMetrics) -> None:
+        if self.metrics is not None:
+            self.metrics.write(line)
+
+    def close(self) -> None:
+        if self.metrics is not None:
+            self.metrics.close()
 
 
 def _restore(training: Training, run: Run) -> tuple[list[Piece], int]:

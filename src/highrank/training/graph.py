@@ -18,6 +18,7 @@ from torch import Tensor
 from highrank.ops.cuda_graph import capture, warm_up
 from highrank.recipes.recipe import ScheduleSpec
 from highrank.training.nt_asgd import NTASGD
+from highrank.training.ranks import ALONE, Ranks
 from highrank.training.step import Step
 from highrank.training.task import Task
 
@@ -29,8 +30,10 @@ Key = tuple[tuple[torch.Size, ...], int]
 class GraphedStep(Step):
     """A `Step` that replays a CUDA graph for every shape for which `Task.repeats` is true."""
 
-    def __init__(self, task: Task, optimizer: NTASGD, train: ScheduleSpec, device: torch.device) -> None:
-        super().__init__(task, optimizer, train, device)
+    def __init__(
+        self, task: Task, optimizer: NTASGD, train: ScheduleSpec, device: torch.device, ranks: Ranks = ALONE
+    ) -> None:
+        super().__init__(task, optimizer, train, device, ranks)
         self._graphs: dict[Key, tuple[torch.cuda.CUDAGraph, list[Tensor]]] = {}
         self._pool: Any = None  # graphs never run at the same time, so they share memory
 

@@ -20,6 +20,7 @@ from torch import Tensor
 from highrank.data.batches import Rows, columns, random_windows, rotate
 from highrank.data.corpus import Corpus
 from highrank.data.sentences import SentenceColumns
+from highrank.errors import UserError
 from highrank.evaluation.perplexity import Evaluation, evaluate
 from highrank.models import LanguageModel, build_model
 from highrank.models.awd_lstm import Hidden
@@ -27,24 +28,31 @@ from highrank.ops.activation_penalty import activation_penalty
 from highrank.ops.lstm import State
 from highrank.recipes.recipe import Recipe
 from highrank.training.precision import Precision, autocast, training_slab_bytes
+from highrank.training.ranks import Ranks
 from highrank.training.state import TrainingState
 from highrank.training.task import Backward, Minibatch
 
 
 class LanguageTask:
-    """A new language model and the columns that it learns from."""
+    """A new language model and the columns that it learns from: those of its rank, if there are several."""
 
-    def __init__(self, recipe: Recipe, corpus: Corpus, device: torch.device) -> None:
+    def __init__(self, recipe: Recipe, corpus: Corpus, device: torch.device, ranks: Ranks) -> None:
         self.train = recipe.train
         self.corpus = corpus
         self.device = device
         self.precision = Precision.of(recipe.train.precision, device)
         batch_size = recipe.train.batch_size
+        self.part = ranks.columns(batch_size)
+        width = self.part.stop - self.part.start
+        if width == 0:
+            raise UserError(f"{ranks.size} processes cannot share {batch_size} columns: raise train.batch_size.")
+        micro = recipe.train.micro_batch_size or width
+        self.micro_batches = [slice(start, min(start + micro, width)) for start in range(0, width, micro)]
         self.columns: Tensor | SentenceColumns
         if corpus.sentences is None:
-            self.columns = columns(corpus.splits["train"], batch_size).to(device)  # (T, B)
+            self.columns = columns(corpus.splits["train"], batch_size)[:, self.part].to(device)  # (T, B)
         else:
-            self.columns = SentenceColumns(corpus.sentences, batch_size, recipe.train.seed, device)
+            self.columns = SentenceColumns(corpus.sentences, batch_size, recipe.train.seed, device, self.part)
         self.stream: Rows = self.columns  # the columns in this pass's rotation
         self.model: LanguageModel = build_model(recipe.model, corpus.vocab_size).to(device)
         self.model.head.sample_below = recipe.train.sample_below
@@ -53,12 +61,11 @@ class LanguageTask:
     def new_hidden(self) -> None:
         """Allocate zero hidden states, in the dtype of the model."""
         model = self.model
-        micro = self.train.micro_batch_size or self.train.batch_size
         # One tensor per micro-batch holds h and c of all layers side by side, so a few kernels update all of them.
         sizes = [x.shape[1] for state in model.initial_state(1) for x in state]
         self.carried = [
-            torch.cat([x for state in model.initial_state(micro) for x in state], dim=1)
-            for _ in range(self.train.batch_size // micro)
+            torch.cat([x for state in model.initial_state(part.stop - part.start) for x in state], dim=1)
+            for part in self.micro_batches
         ]
         parts = [carried.split(sizes, dim=1) for carried in self.carried]
         # Views into `carried`, by micro-batch and layer.
@@ -76,7 +83,7 @@ class LanguageTask:
         elif train.partial_shuffle:
             if state.row == 0:
                 state.offsets = rng.integers(len(self.columns), size=train.batch_size).tolist()
-            self.stream = rotate(self.columns, state.offsets)
+            self.stream = rotate(self.columns, state.offsets[self.part])
         windows = random_windows(self.stream, rng, train.bptt, train.max_over_bptt, train.window_multiple, state.row)
         for start, words, targets in windows:
             yield Minibatch((words, targets), start + len(words), len(words) / train.bptt)
@@ -88,19 +95,17 @@ class LanguageTask:
         words, targets = tensors
         train = self.train
         scale = self.precision.loss_scale
-        micro = train.micro_batch_size or train.batch_size
         loss = torch.zeros((), dtype=torch.float64, device=self.device)
         carried = []
-        for i, start in enumerate(range(0, train.batch_size, micro)):
-            part = slice(start, start + micro)
-            nll, hidden = self.score(words[:, part], targets[:, part], self.hidden[i])
+        for part, state in zip(self.micro_batches, self.hidden, strict=True):
+            nll, hidden = self.score(words[:, part], targets[:, part], state)
             mean = nll.mean()
-            share = micro / train.batch_size
+            share = (part.stop - part.start) / train.batch_size  # losses and gradients of all ranks are summed
             penalty = activation_penalty(hidden.g, hidden.raw, train.alpha, train.beta)
             ((mean + penalty) * (share * scale)).backward()
             loss += mean.detach().double() * share
             carried.append(torch.cat([x for pair in hidden.state for x in pair], dim=1))
-        return Backward(loss, targets.numel(), carried)
+        return Backward(loss, len(words) * train.batch_size, carried)
 
     def score(self, words: Tensor, targets: Tensor, state: list[State]) -> tuple[Tensor, Hidden]:
         """Run the model's forward pass in the precision of training; return nll and hidden states."""

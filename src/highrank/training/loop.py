@@ -48,7 +48,7 @@ class Loop:
     save: Callable[[Checkpoint], object] = lambda checkpoint: None
     write: Callable[[UpdateMetrics | EpochMetrics], object] = lambda metrics: None
     callbacks: Callbacks = field(default_factory=Callbacks)
-    should_stop: Callable[[], bool] = lambda: False  # called between updates
+    should_stop: Callable[[], bool] = lambda: False  # called whenever the loss has been read
     checkpoint_every: float = 120.0  # seconds between checkpoints within an epoch
     time_budget: float | None = None  # seconds until the loop pauses
 
@@ -67,8 +67,6 @@ class Loop:
                 outcome = "max-epochs"
                 break
             pause = self._run_epoch()
-            if pause is None and not state.finished:
-                pause = self._reason_to_pause()
             if pause is not None:
                 outcome = pause
                 break
@@ -84,7 +82,7 @@ class Loop:
         self._save()
 
     def _run_epoch(self) -> Pause | None:
-        """Train on the rest of the epoch. Return the reason if a pause interrupts it."""
+        """Train on the rest of the epoch, and validate. Return the reason if a pause interrupts or follows it."""
         training = self.training
         state = training.state
         done, total = training.epoch_progress
@@ -94,18 +92,19 @@ class Loop:
         read_every = 1 if training.device.type == "cpu" else READ_EVERY_UPDATES
         for i, minibatch in enumerate(training.minibatches()):
             training.update(minibatch)
-            if i % read_every == 0:
+            read = i % read_every == 0
+            if read:
                 loss = training.read_totals()
                 self._report_update(state.loss_tokens - tokens_before, loss)
             if training.epoch_is_complete:
-                break  # `_end_epoch` looks after saving
-            if pause := self._reason_to_pause():
+                break
+            if read and (pause := self._save_or_pause(self.checkpoint_every)):
                 return pause
-            if self._since_save.seconds() >= self.checkpoint_every:
-                self._save()
         training.read_totals()
         self._end_epoch((state.loss_tokens - tokens_before) / max(since_epoch.seconds(), 1e-9))
-        return None
+        if state.finished:
+            return None
+        return self._save_or_pause(min(EPOCH_CHECKPOINT_SECONDS, self.checkpoint_every))
 
     def _report_update(self, tokens: int, loss: float) -> None:
         state = self.training.state
@@ -116,7 +115,7 @@ class Loop:
             self.write(UpdateMetrics(step=state.step, epoch=state.epoch, nll=loss))
 
     def _end_epoch(self, tokens_per_second: float) -> None:
-        """Validate, apply the rules of `Training.end_epoch`, report, and save if a checkpoint is due."""
+        """Validate, apply the rules of `Training.end_epoch`, and report."""
         training = self.training
         optimizer = training.optimizer
         state = training.state
@@ -157,19 +156,28 @@ class Loop:
         elif state.annealed > annealed:
             lr = training.train.lr / state.annealed
             self.callbacks.message(f"validation stopped improving: the learning rate is {lr:g} from now on")
-        if self._since_save.seconds() >= min(EPOCH_CHECKPOINT_SECONDS, self.checkpoint_every):
-            self._save()
 
     def _announce_end(self, stage: int) -> None:
         best_epoch = self.training.state.best_epoch
         self.callbacks.message(f"stage {stage} has ended: finetuning from the weights of epoch {best_epoch}")
 
-    def _reason_to_pause(self) -> Pause | None:
-        if self.should_stop():
-            return "interrupted"
+    def _save_or_pause(self, save_after: float) -> Pause | None:
+        """Save if the last checkpoint is `save_after` seconds old. If it is time to pause, return the reason instead.
+
+        All ranks do the same: the last of these three that any of them asks for.
+        """
+        wish = 0
+        if self._since_save.seconds() >= save_after:
+            wish = 1
         if self.time_budget is not None and self._since_start.seconds() >= self.time_budget:
-            return "time-budget"
-        return None
+            wish = 2
+        if self.should_stop():
+            wish = 3
+        wish = self.training.ranks.largest(wish)
+        if wish == 1:
+            self._save()
+        reasons: dict[int, Pause] = {2: "time-budget", 3: "interrupted"}
+        return reasons.get(wish)
 
     def _save(self) -> None:
         self._count_seconds()

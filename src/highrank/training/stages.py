@@ -34,6 +34,7 @@ from highrank.training.dialog import DialogTask
 from highrank.training.graph import GraphedStep
 from highrank.training.language import LanguageTask
 from highrank.training.nt_asgd import NTASGD, is_worse
+from highrank.training.ranks import ALONE, Ranks
 from highrank.training.state import Checkpoint, StageResult, TrainingState, Weights, get_weights, set_weights, under
 from highrank.training.step import Step
 from highrank.training.task import Minibatch, Task
@@ -50,19 +51,28 @@ class Training:
     """A model in training: its task, optimiser, random generators, state and best weights, all in memory."""
 
     def __init__(
-        self, recipe: AnyRecipe, corpus: Corpus | DialogCorpus, device: torch.device, *, graphs: bool = True
+        self,
+        recipe: AnyRecipe,
+        corpus: Corpus | DialogCorpus,
+        device: torch.device,
+        *,
+        graphs: bool = True,
+        ranks: Ranks = ALONE,
     ) -> None:
         train = recipe.train
         self.train = train
         self.device = device
+        self.ranks = ranks
         torch.manual_seed(train.seed)
         self.rng = np.random.default_rng(train.seed)  # draws window lengths and column offsets
-        self.task = new_task(recipe, corpus, device)
+        self.task = new_task(recipe, corpus, device, ranks)
+        if not ranks.first:
+            torch.manual_seed(train.seed + ranks.rank)  # dropout masks of its own, once the initial weights are drawn
         self.model = self.task.model
         averaging = TwoTailed if train.averaging == "two-tailed" else NTASGD
         self.optimizer = averaging(self.model.parameters(), train.weight_decay, adam=train.optimizer == "adam")
         step = GraphedStep if graphs and device.type == "cuda" else Step
-        self.step = step(self.task, self.optimizer, train, device)
+        self.step = step(self.task, self.optimizer, train, device, ranks)
         self.state = TrainingState()
         self.best: Weights | None = None  # the best weights on validation so far
 
@@ -118,7 +128,8 @@ class Training:
         """Return the validation loss, in nats per token, of the weights that represent the run."""
 
         def loss() -> float:
-            nll = self.task.validate()
+            # Round-off may differ between machines, and all ranks must draw the same conclusions.
+            nll = self.ranks.broadcast(self.task.validate() if self.ranks.first else math.nan)
             return nll if math.isfinite(nll) else math.inf  # NaN would make every comparison false
 
         return self.optimizer.evaluate(loss)
@@ -190,8 +201,8 @@ class Training:
                 epochs=state.epoch,
                 best_epoch=state.best_epoch,
                 seconds=state.seconds,
-                valid_ppl=self.task.evaluate("valid").perplexity,
-                test_ppl=self.task.evaluate("test").perplexity,
+                valid_ppl=self._evaluate("valid"),
+                test_ppl=self._evaluate("test"),
                 ended=ended,
             )
         )
@@ -201,12 +212,17 @@ class Training:
         state.annealed = 1.0
         self.optimizer.start_averaging()
 
+    def _evaluate(self, split: str) -> float:
+        """Return the perplexity of a split, which the first rank computes."""
+        return self.ranks.broadcast(self.task.evaluate(split).perplexity if self.ranks.first else math.nan)
+
     # --- checkpoints ------------------------------------------------------------------------------------------------
 
     def checkpoint(self) -> Checkpoint:
         """Return everything that training continues from. Tensors are shared with the model, not copied.
 
-        Raise a DivergedError as `read_totals` does.
+        All ranks take part, and a run may continue with another number of them: there is one row of hidden state per
+        column of the whole batch, and one random generator per rank. Raise a DivergedError as `read_totals` does.
         """
         self.read_totals()
         optimizer = self.optimizer
@@ -229,12 +245,16 @@ class Training:
             lists |= {"m": optimizer.adam.m, "v": optimizer.adam.v}
         names = [name for name, _ in self.model.named_parameters()]
         tensors = {f"{kind}/{name}": x for kind, values in lists.items() for name, x in zip(names, values, strict=True)}
-        tensors |= {f"hidden/{i}": hidden for i, hidden in enumerate(self.task.carried)}
+        if self.task.carried:
+            hidden = torch.cat(self.task.carried)
+            tensors["hidden"] = torch.cat(self.ranks.gather(hidden.cpu())) if self.ranks.connected else hidden
         if optimizer.adam is not None:
             tensors["t"] = optimizer.adam.t
-        tensors["rng/torch"] = torch.get_rng_state()
+        generators = {"rng/torch": torch.get_rng_state()}
         if self.device.type == "cuda":
-            tensors["rng/cuda"] = torch.cuda.get_rng_state(self.device)
+            generators["rng/cuda"] = torch.cuda.get_rng_state(self.device)
+        for rank, states in enumerate(self.ranks.gather(generators)):
+            tensors |= {_rank_name(name, rank): state for name, state in states.items()}
         return Checkpoint(state, tensors, self.best)
 
     def restore(self, checkpoint: Checkpoint) -> None:
@@ -260,19 +280,31 @@ class Training:
                 m.copy_(tensors[f"m/{name}"])
                 v.copy_(tensors[f"v/{name}"])
         self.step.skipped_in_a_row = state.skipped_in_a_row
-        for i, hidden in enumerate(self.task.carried):
-            if f"hidden/{i}" in tensors:
-                hidden.copy_(tensors[f"hidden/{i}"])
+        if self.task.carried and "hidden" in tensors:
+            rows = tensors["hidden"][self.ranks.columns(self.train.batch_size)]
+            sizes = [len(hidden) for hidden in self.task.carried]
+            for hidden, saved in zip(self.task.carried, rows.split(sizes), strict=True):
+                hidden.copy_(saved)
         self.rng.bit_generator.state = state.window_rng
-        torch.set_rng_state(tensors["rng/torch"])
-        if "rng/cuda" in tensors and self.device.type == "cuda":
-            torch.cuda.set_rng_state(tensors["rng/cuda"], self.device)
+        cpu_state = tensors.get(_rank_name("rng/torch", self.ranks.rank))
+        if cpu_state is not None:  # a rank that the run did not have before keeps its new generator
+            torch.set_rng_state(cpu_state)
+        cuda_state = tensors.get(_rank_name("rng/cuda", self.ranks.rank))
+        if cuda_state is not None and self.device.type == "cuda":
+            torch.cuda.set_rng_state(cuda_state, self.device)
 
 
-def new_task(recipe: AnyRecipe, corpus: Corpus | DialogCorpus, device: torch.device) -> Task:
+def _rank_name(name: str, rank: int) -> str:
+    """Return the name of a rank's tensor in a checkpoint. The first rank's is that of a process that trains alone."""
+    return name if rank == 0 else f"{name}/{rank}"
+
+
+def new_task(recipe: AnyRecipe, corpus: Corpus | DialogCorpus, device: torch.device, ranks: Ranks) -> Task:
     """Return the task of a recipe, with a new model."""
     if isinstance(recipe, DialogRecipe):
+        if ranks.size > 1:
+            raise UserError("dialog models train in one process: start the command without torchrun.")
         assert isinstance(corpus, DialogCorpus)
         return DialogTask(recipe, corpus, device)
     assert isinstance(corpus, Corpus)
-    return LanguageTask(recipe, corpus, device)
+    return LanguageTask(recipe, corpus, device, ranks)

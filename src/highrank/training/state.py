@@ -58,8 +58,8 @@ class Checkpoint:
     """Everything that training continues from. On a CPU, a restored run is bit-equal to an uninterrupted one.
 
     The tensors are named weights/<parameter>, averages/<parameter> and short/<parameter> for the averages, if any,
-    hidden/<micro-batch>, rng/torch and rng/cuda; with Adam also m/<parameter>, v/<parameter> and t. Hidden states and
-    moments that are missing start from zero.
+    hidden (one row per column of the batch), rng/torch and rng/cuda, with /1, /2, ... for further ranks; with Adam also
+    m/<parameter>, v/<parameter> and t. Hidden states and moments that are missing start from zero.
     """
 
     state: TrainingState

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from highrank.recipes.recipe import ScheduleSpec
 from highrank.training.nt_asgd import NTASGD
+from highrank.training.ranks import ALONE, Ranks
 from highrank.training.task import Backward, Task
 
 
@@ -29,7 +30,10 @@ class Totals(NamedTuple):
 class Step:
     """A callable that updates a task's model on the tensors of one minibatch."""
 
-    def __init__(self, task: Task, optimizer: NTASGD, train: ScheduleSpec, device: torch.device) -> None:
+    def __init__(
+        self, task: Task, optimizer: NTASGD, train: ScheduleSpec, device: torch.device, ranks: Ranks = ALONE
+    ) -> None:
+        self.ranks = ranks
         self.task = task
         self.optimizer = optimizer
         self.train = train
@@ -59,7 +63,21 @@ class Step:
     def _update(self, *tensors: Tensor) -> None:
         self.task.model.train()
         self.optimizer.zero_grad()
-        self._apply(self.task.backward(*tensors))
+        result = self.task.backward(*tensors)
+        self._sum_over_ranks(result.loss)
+        self._apply(result)
+
+    def _sum_over_ranks(self, loss: Tensor) -> None:
+        """Add up the gradients and the loss of all ranks, in place."""
+        if not self.ranks.connected:
+            return
+        grads = []
+        for p in self.optimizer.parameters:
+            assert p.grad is not None, "every parameter takes part in the loss"
+            p.grad = p.grad.contiguous()
+            grads.append(p.grad)
+        assert len({grad.data_ptr() for grad in grads}) == len(grads), "two gradients share memory"
+        self.ranks.sum_([*grads, loss])
 
     @torch.no_grad()
     def _apply(self, result: Backward) -> None:

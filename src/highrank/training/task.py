@@ -26,8 +26,8 @@ class Minibatch(NamedTuple):
 class Backward(NamedTuple):
     """The result of a backward pass, on the device."""
 
-    loss: Tensor  # 0-dim float64: the mean in nats per token, without penalties
-    tokens: Tensor | int  # in that mean
+    loss: Tensor  # 0-dim float64: the mean in nats per token, without penalties; this rank's share in it
+    tokens: Tensor | int  # in that mean, of all ranks
     carried: list[Tensor]  # the new values of `Task.carried`
 
 
