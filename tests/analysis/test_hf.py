@@ -140,7 +140,27 @@ def test_a_file_without_the_output_layer_raises(tmp_path):
     tensors = load_file(folder / "model.safetensors")
     del tensors["lm_head.weight"]
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match=r"lm_head\.weight"):
+        load_hf(str(folder), CPU)
+
+
+def test_a_file_with_the_weights_of_another_head_raises(tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    folder = tmp_path / "model"
+    make_hf_model(folder)
+    tensors = load_file(folder / "model.safetensors")
+    save_file({**tensors, "lm_head.latent.weight": torch.ones(8, 8)}, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(UserError, match=r"lm_head\.latent\.weight"):
+        load_hf(str(folder), CPU)
+
+
+def test_a_model_saved_by_another_class_raises(tmp_path):
+    folder = tmp_path / "model"
+    make_hf_model(folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "architectures": ["LlamaWithMixture"]}))
+    with pytest.raises(UserError, match="LlamaWithMixture"):
         load_hf(str(folder), CPU)
 
 

@@ -1,5 +1,7 @@
 """`highrank generate`: reproducible text from a word or character model."""
 
+import re
+
 import pytest
 
 from helpers import fails, highrank, settings
@@ -20,6 +22,25 @@ def test_the_same_seed_gives_the_same_text(place, trained):
     texts = [generate("--prompt", "the cat", "--seed", seed, cwd=place) for seed in (3, 3, 4)]
     assert texts[0] == texts[1] != texts[2]
     assert texts[0].startswith("the cat")
+
+
+def test_without_a_seed_one_is_drawn_and_shown(place, trained):
+    done = highrank("generate", "run", "--length", 30, cwd=place)
+    seed = re.search(r"--seed (\d+)", done.stderr)[1]
+    assert highrank("generate", "run", "--length", 30, "--seed", seed, cwd=place).stdout == done.stdout
+    assert highrank("generate", "run", "--length", 30, cwd=place).stdout != done.stdout
+
+
+def test_samples_differ_and_repeat_with_the_seed(place, trained):
+    options = "--prompt", "the cat", "--length", 30, "--seed", 3, "--samples"
+    three = highrank("generate", "run", *options, 3, cwd=place).stdout
+    texts = three.strip().split("\n\nthe cat")
+    assert len(set(texts)) == 3
+    assert three.startswith(highrank("generate", "run", *options, 1, cwd=place).stdout)
+
+
+def test_a_beam_and_samples_exclude_each_other(place, trained):
+    assert "--samples" in fails("generate", "run", "--beam", 2, "--samples", 2, cwd=place)
 
 
 def test_temperature_zero_does_not_depend_on_the_seed(place, trained):

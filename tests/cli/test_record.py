@@ -11,7 +11,7 @@ from highrank.runs.record import read_record, read_summary
 
 def test_a_record_is_the_summary_with_the_results_asked_for(place, trained):
     highrank("record", "run", "--dynamic", "--cache", cwd=place)
-    record = read_record(place / "results" / "runs" / "run.json")
+    record = read_record(place / "records" / "runs" / "run.json")
     summary = read_summary(Run(trained))
     assert (record.valid_ppl, record.test_ppl, record.curve) == (summary.valid_ppl, summary.test_ppl, summary.curve)
     assert record.overrides["model.n_components"] == 3
@@ -22,10 +22,10 @@ def test_a_record_is_the_summary_with_the_results_asked_for(place, trained):
 
 def test_a_second_call_keeps_the_results_of_the_first(place, trained):
     highrank("record", "run", "--cache", cwd=place)
-    before = (place / "results" / "runs" / "run.json").read_bytes()
+    before = (place / "records" / "runs" / "run.json").read_bytes()
     done = highrank("record", "run", cwd=place)
     assert "cache" in done.stdout
-    assert (place / "results" / "runs" / "run.json").read_bytes() == before
+    assert (place / "records" / "runs" / "run.json").read_bytes() == before
 
 
 def test_a_record_of_another_run_is_not_overwritten(place, trained):

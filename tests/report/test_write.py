@@ -21,7 +21,7 @@ MARKED = f"before\n<!-- x: {MARK} -->\nold\n<!-- end of x -->\nafter"
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_the_tables_of_a_document_are_up_to_date(path):
-    """If this fails, run: highrank report --readme README.md --readme docs/results.md ..."""
+    """If this fails, run: highrank report --results results --readme README.md --readme docs/results.md ..."""
     text = path.read_text()
     results = "results" if path.name == "README.md" else "../results"
     assert fill_markers(text, build_report(ROOT / "results").tables, results) == text

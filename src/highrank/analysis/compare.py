@@ -32,6 +32,9 @@ from highrank.models.language_model import LanguageModel
 from highrank.progress import OnProgress, OnStage, no_stages
 from highrank.recipes.recipe import HeadName
 
+# Steps that agree in this many tokens, the last of which is the reference, are shown once.
+SAME_WORDS, SAME_CHARACTERS = 4, 12
+
 
 @dataclass(frozen=True)
 class Side:
@@ -103,8 +106,9 @@ def compare(
 ) -> Comparison:
     """Find the `n` steps with the widest margin in each direction, what both models predict there, and gains by group.
 
-    `top` words of each distribution are kept. `contains` restricts everything but the two perplexities to steps whose
-    context or reference contains that phrase. `readings` are the first passes over the split, if they exist already.
+    Of steps with the same reference after the same few tokens, only the one with the widest margin is shown. `top`
+    words of each distribution are kept. `contains` restricts everything but the two perplexities to steps whose context
+    or reference contains that phrase. `readings` are the first passes over the split, if they exist already.
     """
     check_request(corpus, split, contains)
     ids = corpus.ids(split)
@@ -121,8 +125,9 @@ def compare(
     gain = nll_b - nll_a
 
     order = chosen[np.argsort(-gain[chosen], kind="stable")]
-    ahead = [s for s in order[:n].tolist() if gain[s] > 0]
-    behind = [s for s in order[::-1][:n].tolist() if gain[s] < 0]
+    same = SAME_CHARACTERS if corpus.level == "char" else SAME_WORDS
+    ahead = _first_distinct(order[gain[order] > 0], around.ids, same, n)
+    behind = _first_distinct(order[gain[order] < 0][::-1], around.ids, same, n)
     cases = find_cases(around.ids, corpus.words) if (corpus.name, split) == (CORPUS, SPLIT) else None
     wanted = {*ahead, *behind, *(s for s in (cases or {}).values() if s is not None)}
     steps = _predict_steps(around, (a, b), readings, wanted, top, partial(on_stage, "predictions at the steps shown"))
@@ -168,6 +173,16 @@ def _choose_steps(around: Surroundings, contains: str | None, split: str) -> np.
     if len(chosen) == 0:
         raise UserError(f'no context in {split} contains "{contains}": try another split or word.')
     return chosen
+
+
+def _first_distinct(order: np.ndarray, ids: np.ndarray, same: int, n: int) -> list[int]:
+    """Return the first n steps of `order`, without those whose `same` tokens up to the reference came before."""
+    steps: dict[bytes, int] = {}
+    for s in order.tolist():
+        steps.setdefault(ids[max(0, s + 2 - same) : s + 2].tobytes(), s)
+        if len(steps) == n:
+            break
+    return list(steps.values())
 
 
 def _predict_steps(

@@ -122,8 +122,7 @@ def load_hf(name: str, device: torch.device, precision: Precision = "float64") -
             f"{name} is neither a folder nor a name on the hub of a causal language model with a tokenizer and weights "
             f"in safetensors ({reason})."
         ) from None
-    if loading["missing_keys"]:  # transformers draws missing ones at random
-        raise UserError(f"the file of {name} lacks weights of a causal language model: choose another model.")
+    _check_complete(name, model, loading)
     layer = output_layer(model, name)
     stored = str(layer.weight.dtype).removeprefix("torch.")
     dtype = layer.weight.dtype if precision == "stored" else getattr(torch, precision)
@@ -145,6 +144,25 @@ def output_layer(model: Any, name: str) -> torch.nn.Linear | MoSHead:
             "layer is not quantised."
         )
     return layer
+
+
+def _check_complete(name: str, model: Any, loading: dict[str, Any]) -> None:
+    """Raise a UserError unless the stored weights are exactly those of the model's class.
+
+    transformers draws missing weights at random and drops unexpected ones, such as those of another head: both would be
+    another model than the one that was trained.
+    """
+    trained_as = model.config.architectures or [type(model).__name__]
+    if type(model).__name__ not in trained_as:
+        raise UserError(
+            f"{name} was saved by {trained_as[0]}, not by the causal language model {type(model).__name__}."
+        )
+    for problem in ("missing", "unexpected", "mismatched"):
+        if keys := sorted(map(str, loading[f"{problem}_keys"])):
+            raise UserError(
+                f"the weights of {name} are not those of a {type(model).__name__}: {keys[0]} is {problem} "
+                f"({len(keys)} in all)."
+            )
 
 
 def in_windows(predict: Callable[[Tensor], Tensor], ids: Tensor, context: int) -> Iterator[Tensor]:

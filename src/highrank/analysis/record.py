@@ -1,4 +1,4 @@
-"""The results of an analysis, and the format of analysis.json and of results/analysis/*.json."""
+"""The results of an analysis, and the format of analysis.json and of analysis/*.json in a folder of records."""
 
 import math
 from dataclasses import dataclass

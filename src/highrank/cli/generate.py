@@ -1,6 +1,7 @@
 """`highrank generate`: continue a text with a trained run."""
 
 import itertools
+import secrets
 from typing import Annotated
 
 import typer
@@ -29,7 +30,11 @@ def generate(
         int | None,
         typer.Option(min=1, metavar="N", help="Search the likeliest continuations with a beam of N instead."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="The same seed gives the same text.")] = 0,
+    samples: Annotated[int, typer.Option(min=1, metavar="N", help="Print N continuations.")] = 1,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, max=2**63 - 1, help="The same seed gives the same text. Default: drawn and shown."),
+    ] = None,
     device: Device = "auto",
 ) -> None:
     """Continue a text with a trained language model.
@@ -54,6 +59,8 @@ def generate(
     if encoded.unknown:
         note(f"not in the vocabulary, replaced by <unk>: {' '.join(encoded.unknown)}")
     ids = torch.tensor(encoded.ids, device=torch_device)
+    if beam is not None and samples > 1:
+        raise UserError("--beam N already prints N continuations: leave out --samples.")
     if beam is not None:
         if codec.eos is None:
             raise UserError(f"{run} has no line ends, where a beam search would stop: leave out --beam.")
@@ -62,12 +69,12 @@ def generate(
             text = codec.decode(encoded.ids + words).strip("\n")
             print(f"{log_prob:9.2f}  {text}")
         return
-    stream = generate_ids(
-        loaded.model,
-        ids,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        generator=torch.Generator().manual_seed(seed),
-    )
-    print(codec.decode([*encoded.ids, *itertools.islice(stream, length)]).strip("\n"))
+    if seed is None and temperature > 0:
+        seed = secrets.randbelow(2**32)
+        note(f"--seed {seed} gives this text again.")
+    generator = torch.Generator().manual_seed(seed or 0)
+    for sample in range(samples):
+        if sample > 0:
+            print()
+        stream = generate_ids(loaded.model, ids, temperature=temperature, top_k=top_k, top_p=top_p, generator=generator)
+        print(codec.decode([*encoded.ids, *itertools.islice(stream, length)]).strip("\n"))

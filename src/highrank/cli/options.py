@@ -11,6 +11,8 @@ from highrank.errors import UserError
 if TYPE_CHECKING:
     import torch
 
+RECORDS = Path("records")  # where 'highrank record' writes and 'highrank report' reads
+
 DataDir = Annotated[
     Path | None,
     typer.Option(

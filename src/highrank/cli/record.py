@@ -7,7 +7,7 @@ import typer
 
 from highrank.cli.console import print_written, progress, say
 from highrank.cli.evaluate import TuneTokens, format_search, print_point
-from highrank.cli.options import DataDir, Device, RunFolder, find_device
+from highrank.cli.options import RECORDS, DataDir, Device, RunFolder, find_device
 from highrank.errors import UserError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def record(
     run: RunFolder,
     output: Annotated[
-        Path | None, typer.Option("--out", help="JSON file, or a folder for RUN.json. Default: results/runs/.")
+        Path | None, typer.Option("--out", help=f"JSON file, or a folder for RUN.json. Default: {RECORDS}/runs/.")
     ] = None,
     dynamic: Annotated[bool, typer.Option("--dynamic", help="Add dynamic evaluation of valid and test.")] = False,
     cache: Annotated[bool, typer.Option("--cache", help="Add valid and test with the continuous cache.")] = False,
@@ -46,7 +46,7 @@ def record(
     opened = Run(run)
     opened.info()
     opened.require_run()
-    output = output or Path("results") / "runs"
+    output = output or RECORDS / "runs"
     if output.suffix != ".json":
         output = output_folder(output) / f"{run.resolve().name}.json"
     earlier = read_earlier(opened, output) if output.exists() else None

@@ -6,14 +6,15 @@ from typing import Annotated
 import typer
 
 from highrank.cli.console import print_json, print_written, say
-from highrank.cli.options import AsJson
+from highrank.cli.options import RECORDS, AsJson
 from highrank.errors import UserError
 
 
 def report(
     results: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Folder with runs/, analysis/ and benchmarks/.")
-    ] = Path("results"),
+        Path,
+        typer.Option(metavar="FOLDER", help="Folder with runs/, analysis/ and benchmarks/."),
+    ] = RECORDS,
     output: Annotated[
         Path | None,
         typer.Option("--out", metavar="FOLDER", help="Write report.html and figures into this folder."),
@@ -24,9 +25,9 @@ def report(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show every result beside the paper's: as Markdown, as a page, as JSON, or inside documents.
+    """Show the runs at hand, and their results beside the paper's: as Markdown, as a page, as JSON, or in documents.
 
-    Records come from 'highrank record', 'highrank analyze' and 'highrank bench'.
+    'highrank record' adds a run. Tables of the paper for which there is no result are left out.
     """
     from highrank.files import output_folder
     from highrank.report.build import build_report
@@ -35,7 +36,9 @@ def report(
 
     documents = readme or []
     if not results.is_dir():
-        raise UserError(f"{results} is not a folder: name the folder of your results with --results.")
+        raise UserError(
+            f"{results} is not a folder: record a run with 'highrank record RUN', or give --results FOLDER."
+        )
     for document in documents:
         if not document.is_file():
             raise UserError(f"{document} is not a file.")
@@ -52,5 +55,5 @@ def report(
     if as_json:
         print_json(built.entries)
     elif not (documents or output):
-        for name, table in built.tables.items():
+        for name, table in built.shown.items():
             print(f"## {name}\n\n{to_markdown(table, results.as_posix())}\n")

@@ -1,10 +1,11 @@
-"""Tables, figures and pages from the records in results/. Only the paper's own numbers are typed by hand.
+"""Tables, figures and pages from a folder of records. Only the paper's own numbers are typed by hand.
 
 table.py        a table of text cells, and its Markdown; templates/ and page.py turn it into HTML
 results.py      a table that compares the paper's numbers with ours, and says where each of ours comes from
-records.py      reads results/runs and results/analysis
+records.py      reads runs/ and analysis/ of the folder
 paper.py        the numbers that the paper prints, with the tables they are from
-perplexity.py, characters.py, rank.py, cost.py    the tables themselves
+own_runs.py     the table of the runs at hand
+perplexity.py, training_score.py, rank.py, dialog.py, cost.py    the tables of the paper
 build.py        all tables of one results folder
 write.py        writes them as a page, and into the documents that show them
 comparison.py   the page of `highrank compare`; comparison_text.py has its sentences

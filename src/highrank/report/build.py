@@ -6,6 +6,7 @@ from typing import Any
 
 from highrank.report.cost import cost_tables, slowdown_table
 from highrank.report.dialog import dialog_table
+from highrank.report.own_runs import runs_table
 from highrank.report.perplexity import ablation, best_runs, single_models, ten_minutes
 from highrank.report.rank import components_table, kld_table, rank_table
 from highrank.report.records import RecordedRun, load_analyses, load_runs
@@ -20,6 +21,7 @@ class Report:
     results: Path
     runs: list[RecordedRun]
     tables: dict[str, Table]  # by the name that markers in documents use
+    shown: dict[str, Table]  # the runs first, then the tables that contain a result of ours
     entries: list[dict[str, Any]]  # one per number, for --json
 
 
@@ -42,4 +44,7 @@ def build_report(results: Path) -> Report:
     }
     tables = {"results": best_runs(runs)} | {name: table.table() for name, table in compared.items()}
     entries = [entry for name, table in compared.items() for entry in table.entries(name)]
-    return Report(results, runs, tables | cost_tables(results), entries)
+    costs = cost_tables(results)
+    own = {"runs": runs_table(runs)} if runs else {}
+    with_results = {name: table for name, table in tables.items() if table.has_records}
+    return Report(results, runs, tables | costs, own | with_results | costs, entries)

@@ -21,7 +21,7 @@ class Cell:
 
     text: str = ""
     code: str = ""  # comes before the text, in a fixed-width font
-    record: str = ""  # the file in results/ that the text is linked to
+    record: str = ""  # the file in the folder of records that the text is linked to
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,11 @@ class Table:
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
     caption: str = ""
+
+    @property
+    def has_records(self) -> bool:
+        """Whether any cell is a result with a record."""
+        return any(cell.record for row in self.rows for cell in row)
 
 
 def to_markdown(table: Table, results: str = "results") -> str:

@@ -28,7 +28,7 @@ def write_report(report: Report, folder: Path) -> list[Path]:
             files += save_figure(figure, [png, svg])
             images[title] = embed_svg(svg)
     results = _relative(report.results, folder)
-    write_text(page, render("report.html", tables=report.tables, results=results, images=images))
+    write_text(page, render("report.html", tables=report.shown, results=results, images=images))
     return files
 
 

@@ -1,7 +1,7 @@
 """Run records: the results of a run as one JSON file that needs no weights.
 
 `summarize` writes summary.json into the run folder whenever training ends or pauses. `highrank record` adds dynamic
-evaluation and the cache (`evaluations.py`) and writes results/runs/*.json, which `highrank report` reads.
+evaluation and the cache (`evaluations.py`) and writes records/runs/*.json, which `highrank report` reads.
 """
 
 import math
@@ -56,7 +56,7 @@ class Adaptation:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """The results of one run: the format of summary.json and of results/runs/*.json."""
+    """The results of one run: the format of summary.json and of runs/*.json in a folder of records."""
 
     recipe: str
     overrides: dict[str, Any]  # settings that differ from the recipe of that name

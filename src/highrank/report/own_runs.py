@@ -1,0 +1,28 @@
+"""The runs at hand, whatever their recipe and corpus: the first table of a report."""
+
+from pathlib import Path
+
+from highrank.evaluation.score import format_score
+from highrank.report.records import RecordedRun
+from highrank.report.table import Cell, Column, Table, keep_together
+
+
+def runs_table(runs: list[RecordedRun]) -> Table:
+    """Return one row per record, the lowest validation score of each corpus first."""
+    rows = []
+    for run in sorted(runs, key=lambda run: (run.record.settings["data"]["corpus"], run.record.valid_ppl)):
+        record = run.record
+        level = record.settings["data"].get("level", "word")  # dialogs have no level
+        scores = [format_score(ppl, level) for ppl in (record.valid_ppl, record.test_ppl)]
+        rows.append(
+            [
+                Cell(code=run.path.removeprefix("runs/").removesuffix(".json")),
+                Cell(code=record.recipe),
+                Cell(Path(record.settings["data"]["corpus"]).name),  # of own text, the folder
+                Cell(run.origin(record.epochs, record.seconds).training()),
+                Cell(f"{record.parameters:,}"),
+                Cell(keep_together(" / ".join(scores)), record=run.path),
+            ]
+        )
+    left = [Column(name, "left") for name in ("run", "recipe", "corpus", "trained for")]
+    return Table([*left, Column("parameters"), Column("valid / test")], rows)
