@@ -14,7 +14,7 @@ AveragingName = Literal["nt-asgd", "two-tailed", "none"]
 
 @dataclass(frozen=True)
 class DataSpec:
-    """The training text: a corpus of the catalog, or any folder with train.txt, valid.txt and test.txt."""
+    """The training text: a corpus of the catalog, a folder with train.txt, valid.txt and test.txt, or one prepared."""
 
     corpus: str
     level: Literal["word", "char", "bpe"] = "word"  # for a folder with a tokenizer: the level of that
