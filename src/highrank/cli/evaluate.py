@@ -64,7 +64,7 @@ def evaluate(
     grid, then the neighbours of the best point. On a CPU, --dynamic is tuned on 5,000 tokens unless you ask for more.
     """
     from highrank.evaluation.perplexity import evaluate as evaluate_plain
-    from highrank.evaluation.score import bits_per_byte, bits_per_character, format_score
+    from highrank.evaluation.score import bits_per_character, format_score
     from highrank.recipes import DialogRecipe
     from highrank.runs.evaluations import PUBLISHED, AdaptiveEvaluation, write_log_probs
     from highrank.runs.folder import Run, run_corpus
@@ -118,8 +118,8 @@ def evaluate(
     row |= {"tokens": result.tokens, "nll": result.nll, "perplexity": result.perplexity}
     if corpus.level == "char":
         row["bits_per_character"] = bits_per_character(result.perplexity)
-    if corpus.level == "bpe" and corpus.n_bytes is not None:
-        row["bits_per_byte"] = bits_per_byte(result.nll, len(corpus.splits[split]), corpus.n_bytes[split])
+    if (bits := corpus.bits_per_byte(split, result.nll)) is not None:
+        row["bits_per_byte"] = bits
     if tuning is not None:
         row["tuned"] = to_json(tuning)
     if as_json:
@@ -130,8 +130,8 @@ def evaluate(
     score = f"perplexity {format_score(result.perplexity, 'word')}"
     if corpus.level == "char":
         score = f"{format_score(result.perplexity, 'char')}, {score}"
-    if "bits_per_byte" in row:
-        score += f", {row['bits_per_byte']:.3f} bits per byte"
+    if bits is not None:
+        score += f", {bits:.3f} bits per byte"
     say(f"{run}: {split} {score} ({details}{result.nll:.4f} nats per token, {result.tokens:,} tokens predicted)")
 
 

@@ -72,7 +72,7 @@ def train(
     """
     from highrank.cli.training_progress import show_training
     from highrank.data.corpus import Corpus
-    from highrank.evaluation.score import bits_per_byte, format_score
+    from highrank.evaluation.score import format_score
     from highrank.recipes import get_recipe, override
     from highrank.runs.folder import Run, load_data, run_data
     from highrank.runs.record import summarize
@@ -125,13 +125,11 @@ def train(
         return
     say("evaluating the best weights on valid and test ...")
     summary = summarize(run, corpus, torch_device, outcome)
-    bits = ""
-    if isinstance(corpus, Corpus) and corpus.level == "bpe" and corpus.n_bytes is not None:
-        nll = math.log(summary.test_ppl)
-        bits = f" ({bits_per_byte(nll, len(corpus.splits['test']), corpus.n_bytes['test']):.3f} bits per byte)"
+    bits = corpus.bits_per_byte("test", math.log(summary.test_ppl)) if isinstance(corpus, Corpus) else None
+    per_byte = "" if bits is None else f" ({bits:.3f} bits per byte)"
     say(
         f"{chosen.name}: valid {format_score(summary.valid_ppl, corpus.level)}, "
-        f"test {format_score(summary.test_ppl, corpus.level)}{bits} "
+        f"test {format_score(summary.test_ppl, corpus.level)}{per_byte} "
         f"(epoch {summary.best_epoch} of {summary.epochs}, {summary.parameters:,} parameters)"
     )
     print_written(run.folder)

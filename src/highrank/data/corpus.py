@@ -8,6 +8,7 @@ tokenizer (`own_text.py`) is read with that instead.
 import contextlib
 import hashlib
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -61,6 +62,15 @@ class Corpus:
         others = torch.cat([self.splits["valid"], self.splits["test"]])
         unseen = others[others > self.splits["train"].max()]  # ids are in order of appearance, and train comes first
         return len(unseen), len(unseen.unique())
+
+    def bits_per_byte(self, split: str, nll: float) -> float | None:
+        """Return the loss in bits per byte of text, from nats per token; None except for BPE pieces.
+
+        Unlike perplexity, this can be compared between models with different tokenizers.
+        """
+        if self.level != "bpe" or self.n_bytes is None:
+            return None
+        return nll / math.log(2) * len(self.splits[split]) / self.n_bytes[split]
 
     def ids(self, split: str, first: int | None = None) -> Tensor:
         """Return the int64 ids of a split, or only of its first tokens."""

@@ -1,4 +1,4 @@
-"""Scores: perplexity, bits per character and bits per byte, and how they are shown.
+"""Scores: perplexity and bits per character, and how they are shown.
 
 This module does not import torch, so that listing runs is fast.
 """
@@ -16,14 +16,6 @@ def perplexity(nll: float) -> float:
 def bits_per_character(ppl: float) -> float:
     """Return the mean loss in bits, which is nll / ln 2, from the perplexity exp(nll) of a model of characters."""
     return math.log2(ppl)
-
-
-def bits_per_byte(nll: float, tokens: int, n_bytes: int) -> float:
-    """Return the bits that a model needs per byte of a text of so many tokens, from its loss in nats per token.
-
-    Unlike perplexity, this can be compared between models with different tokenizers.
-    """
-    return nll / math.log(2) * tokens / n_bytes
 
 
 def format_perplexity(ppl: float, digits: int = 2) -> str:

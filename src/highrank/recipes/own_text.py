@@ -1,6 +1,7 @@
 """Recipes for your own text: `small` for two CPU cores, `medium` for a GPU. Set data.corpus to its folder.
 
-The small ones are those of `pydoc.py`, the medium ones those of Penn Treebank, a text of a million words (`penn.py`).
+The small ones are those of `pydoc.py`, with epochs that do not depend on the length of the text. The medium ones are
+those of Penn Treebank, a text of a million words (`penn.py`).
 """
 
 from dataclasses import replace
@@ -9,15 +10,22 @@ from highrank.recipes import penn, pydoc
 from highrank.recipes.recipe import DataSpec, Recipe
 
 
-def _for_own_text(recipe: Recipe, name: str, about: str) -> Recipe:
+def _small(recipe: Recipe, name: str, about: str) -> Recipe:
+    # 200 updates of 16 x 35 words are about one pass over the text of pydoc. So a run of two minutes has weights to
+    # evaluate, however long the text is. Training ends when validation stops improving.
+    train = replace(recipe.train, updates_per_epoch=200, max_epochs=1000)
+    return replace(recipe, name=name, about=about, data=DataSpec(""), train=train)
+
+
+def _medium(recipe: Recipe, name: str, about: str) -> Recipe:
     return replace(recipe, name=name, about=about, data=DataSpec(""), paper=())
 
 
 RECIPES = (
-    _for_own_text(pydoc.PYDOC_SOFTMAX, "small-softmax", "a small AWD-LSTM with a softmax"),
-    _for_own_text(pydoc.PYDOC_MOC, "small-moc", "the same parameters, a mixture of 4 contexts"),
-    _for_own_text(pydoc.PYDOC_MOS, "small-mos", "the same parameters, a mixture of 4 softmaxes"),
-    _for_own_text(penn.PTB_SOFTMAX, "medium-softmax", "the paper's AWD-LSTM for Penn Treebank"),
-    _for_own_text(penn.PTB_MOC, "medium-moc", "the paper's mixture of 15 contexts"),
-    _for_own_text(penn.PTB_MOS, "medium-mos", "the paper's mixture of 15 softmaxes"),
+    _small(pydoc.PYDOC_SOFTMAX, "small-softmax", "a small AWD-LSTM with a softmax"),
+    _small(pydoc.PYDOC_MOC, "small-moc", "the same parameters, a mixture of 4 contexts"),
+    _small(pydoc.PYDOC_MOS, "small-mos", "the same parameters, a mixture of 4 softmaxes"),
+    _medium(penn.PTB_SOFTMAX, "medium-softmax", "the paper's AWD-LSTM for Penn Treebank"),
+    _medium(penn.PTB_MOC, "medium-moc", "the paper's mixture of 15 contexts"),
+    _medium(penn.PTB_MOS, "medium-mos", "the paper's mixture of 15 softmaxes"),
 )

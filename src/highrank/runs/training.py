@@ -63,8 +63,10 @@ def train(
         recipe = override(recipe, [f"train.precision={Precision.name_of(recipe.train.precision, device)}"])
     _require_memory(recipe, corpus.vocab_size, device)
     training = Training(recipe, corpus, device, graphs=graphs, ranks=ranks)
+    callbacks = callbacks or Callbacks()
     if init_from is not None:
-        warm_start(training, corpus.words, init_from)
+        known = warm_start(training, corpus.words, init_from)
+        callbacks.message(f"starting with the weights of {init_from}, which knows {known:,} of the words")
     if ranks.first and not resume:
         run.create(recipe, corpus, device, data_dir, init_from)
     with run.locked() if ranks.first else contextlib.nullcontext():
@@ -83,7 +85,7 @@ def train(
             training,
             save=saver.save,
             write=saver.write,
-            callbacks=callbacks or Callbacks(),
+            callbacks=callbacks,
             should_stop=should_stop,
             checkpoint_every=checkpoint_every,
             time_budget=time_budget,

@@ -30,7 +30,8 @@ def warm_start(training: Training, words: list[str], source: Path) -> int:
     for name, parameter in training.model.named_parameters():
         old = weights.get(name)
         of_words = name in OF_WORDS
-        if old is None or old.shape[of_words:] != parameter.shape[of_words:]:
+        first = 1 if of_words else 0  # the number of words may differ
+        if old is None or old.shape[first:] != parameter.shape[first:]:
             raise UserError(f"{source} has another model: its {name} does not fit; use the settings of its model.")
         if of_words:
             parameter[new_rows.to(parameter.device)] = old[old_rows].to(parameter.device)
