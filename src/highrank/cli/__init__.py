@@ -25,6 +25,7 @@ from highrank.cli import (
     runs,
     theory,
     train,
+    uptrain,
 )
 from highrank.errors import UserError
 
@@ -100,6 +101,7 @@ def _options(
 app.command(short_help="See the bottleneck broken, in minutes on a CPU.")(quickstart.quickstart)
 app.command(short_help="Compare the recipes side by side.")(recipes.recipes)
 app.command(short_help="Train a model from a recipe.")(train.train)
+app.command(short_help="Train a Hugging Face model with a mixture.")(uptrain.uptrain)
 app.command(short_help="List trained runs.")(runs.runs)
 app.command(short_help="Write a run as small files to carry elsewhere.")(export.export)
 app.command("import", short_help="Make a run from an export.")(export.import_)

@@ -1,0 +1,81 @@
+"""`uptrain`: a pretrained model with a mixture beside its softmax, trained on a folder of text for the same steps."""
+
+import gc
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from highrank.analysis.hf import HfModel, load_hf
+from highrank.errors import UserError
+from highrank.files import whole_folder, write_json
+from highrank.hf.mixture import convert
+from highrank.hf.uptrain import UptrainCurve, UptrainSettings, count_steps, uptrain
+from highrank.progress import OnStage, no_stages
+from highrank.runs.provenance import Provenance, provenance
+from highrank.schema import to_json
+
+
+@dataclass(frozen=True)
+class UptrainRecord:
+    """The format of uptrain.json."""
+
+    model: str
+    text: str
+    settings: UptrainSettings
+    steps: int
+    mixture: UptrainCurve
+    softmax: UptrainCurve
+    provenance: Provenance
+
+
+def uptrain_both(
+    name: str,
+    text: Path,
+    output: Path,
+    settings: UptrainSettings,
+    device: torch.device,
+    *,
+    seconds: float | None = None,
+    steps: int | None = None,
+    on_stage: OnStage = no_stages,
+) -> UptrainRecord:
+    """Train a model with a mixture and with its softmax, and write uptrain.json and the mixture into `output`.
+
+    Without `steps`, as many steps as the mixture can make in half of `seconds`.
+    """
+    with whole_folder(output) as folder:
+        loaded = load_hf(name, device, "float32")
+        train = _read(loaded, text / "train.txt", settings)
+        valid = _read(loaded, text / "valid.txt", settings)
+        torch.manual_seed(settings.seed)
+        mixture = convert(loaded.model, settings.n_components)
+        if steps is None:
+            assert seconds is not None
+            steps = count_steps(mixture, train, settings, seconds / 2)
+        curve = uptrain(mixture, train, valid, steps, settings, lambda done, total: on_stage("mixture", done, total))
+        mixture.save_pretrained(folder)
+        loaded.tokenizer.save_pretrained(folder)
+        del mixture, loaded
+        gc.collect()  # the memory of the first model, before the second is loaded
+        softmax: Any = load_hf(name, device, "float32").model
+        control = uptrain(softmax, train, valid, steps, settings, lambda done, total: on_stage("softmax", done, total))
+        record = UptrainRecord(name, str(text), settings, steps, curve, control, Provenance(**provenance(device)))
+        write_json(folder / "uptrain.json", to_json(record))
+    return record
+
+
+def _read(model: HfModel, path: Path, settings: UptrainSettings) -> Tensor:
+    """Return the ids of a text file. Raise a UserError if it is missing or shorter than a window."""
+    try:
+        ids = model.encode(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing: the folder needs train.txt and valid.txt.") from None
+    limit = getattr(model.model.config, "max_position_embeddings", None)
+    if limit is not None and settings.context > limit:
+        raise UserError(f"{model.name} reads at most {limit} tokens: choose a context of at most {limit}.")
+    if len(ids) < settings.context:
+        raise UserError(f"{path} has {len(ids)} tokens, fewer than one window of {settings.context}: use more text.")
+    return ids
