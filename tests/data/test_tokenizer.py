@@ -1,5 +1,7 @@
 """Tokenizers: training, text to ids and back, and tokenizers of other programs."""
 
+import sys
+
 import pytest
 
 from highrank.data.catalog import EOS, UNK
@@ -104,3 +106,9 @@ def test_a_file_that_is_no_tokenizer_is_named(tmp_path, content):
         read_tokenizer(tmp_path)
     with pytest.raises(UserError):
         parse_tokenizer("{}")
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(UserError, match="tokenizers"):
+        trained("word")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def make(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="UTF-8 text, one file after the other.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="UTF-8 text, one file after the other.")],
     output: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="New folder for the corpus.")],
     valid: Annotated[Path | None, typer.Option(metavar="FILE", help="Validation text.")] = None,
     test: Annotated[Path | None, typer.Option(metavar="FILE", help="Test text.")] = None,
@@ -39,7 +39,7 @@ def make(
 
       highrank data make *.txt --out my-text --level bpe --max-vocab 4000
 
-      highrank data make book.txt --out my-text --tokenizer my-model/tokenizer.json
+      highrank data make book.txt --out my-text --tokenizer gpt2/tokenizer.json
     """
     from highrank.data.own_text import make_corpus
     from highrank.schema import to_json

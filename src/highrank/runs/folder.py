@@ -24,6 +24,7 @@ import torch
 from highrank.data.catalog import SPLITS, Level
 from highrank.data.corpus import Corpus, find_folder, load_corpus, own_folder
 from highrank.data.dialog import DialogCorpus, load_dialog_corpus
+from highrank.data.own_text import read_description
 from highrank.data.tokenizer import FILE_NAME as TOKENIZER
 from highrank.data.tokenizer import TextCodec
 from highrank.errors import UserError
@@ -74,6 +75,8 @@ def load_data(recipe: AnyRecipe, data_dir: Path | None) -> Corpus | DialogCorpus
 
 def _require_memory(folder: Path, level: Level) -> None:
     """Raise a UserError if the text of a folder is too large to be held in memory as ids."""
+    if made := read_description(folder):
+        level = made.level
     files = [folder / f"{split}.txt" for split in SPLITS]
     n_bytes = sum(file.stat().st_size for file in files if file.exists())
     require_bytes(
