@@ -308,7 +308,7 @@ def test_padding_may_be_a_word_masked_by_an_infinite_bias(impl):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_a_compiled_head_on_the_gpu(mode, dtype):
     torch.compiler.reset()
-    head = MoSHead(52, 36, 1003, 5).to("cuda", dtype)
+    head = MoSHead(52, 36, 1003, 5, scale=1.0).to("cuda", dtype)
     compiled = torch.compile(head, fullgraph=True, mode=mode)
     for _ in range(3):
         g, targets = torch.randn(64, 52, device="cuda", dtype=dtype), torch.randint(1003, (64,), device="cuda")

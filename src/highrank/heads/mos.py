@@ -132,7 +132,9 @@ class MoSHead(Head):
         """Return log pi (..., K), in float32 at least, and h (..., K, D)."""
         g = cast_for_product(g, self.latent.weight)
         log_pi = torch.log_softmax(self.prior(g).to(torch.promote_types(g.dtype, torch.float32)), dim=-1)
-        h = self.scale * torch.tanh(self.latent(g))  # (..., K D)
+        h = torch.tanh(self.latent(g))  # (..., K D)
+        if isinstance(self.scale, Tensor) or self.scale != 1:
+            h = self.scale * h
         if self.training:
             h = variational_dropout(h, self.dropout, time_dim=1 if self.batch_first else 0)
         return log_pi, h.unflatten(-1, (self.n_components, self.embed_dim))
