@@ -1,4 +1,7 @@
+import importlib
 import json
+import sys
+import types
 
 import pytest
 import torch
@@ -6,6 +9,7 @@ import transformers
 from torch import nn
 from transformers import AutoModelForCausalLM
 
+import highrank.hf
 from hf_families import make_model, separate, some_ids
 from highrank.errors import UserError
 from highrank.hf import convert
@@ -178,9 +182,10 @@ def test_soft_capped_logits_are_an_error():
     convert(make_model("gemma2", final_logit_softcapping=None))
 
 
-def test_scaled_logits_are_an_error():
-    with pytest.raises(UserError, match="Granite"):
-        convert(make_model("granite", logits_scaling=2.0))
+@pytest.mark.parametrize(("family", "options"), [("granite", {"logits_scaling": 2.0}), ("cohere", {})])
+def test_scaled_logits_are_an_error(family, options):
+    with pytest.raises(UserError, match=family.title()):
+        convert(make_model(family, **options))
 
 
 def test_encoders_are_an_error():
@@ -213,3 +218,38 @@ def test_the_router_loss_is_an_error():
     assert model(ids, labels=ids).loss.isfinite()
     with pytest.raises(UserError, match="router"):
         model(ids, labels=ids, output_router_logits=True)
+
+
+def test_a_loss_that_would_skip_the_mixture_is_an_error(mixture):
+    def forward(self, input_ids):
+        return None
+
+    forward.__module__ = "liger_kernel.transformers.model.llama"
+    with pytest.raises(UserError, match="Liger"):
+        mixture.forward = types.MethodType(forward, mixture)
+
+
+def test_without_transformers_the_import_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(UserError, match=r"highrank\[hf\]"):
+        importlib.reload(highrank.hf)
+
+
+# --- on a GPU -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+def test_a_mixture_trains_and_generates_in_bfloat16_on_a_gpu():
+    sizes = {"hidden_size": 64, "vocab_size": 1000, "head_dim": 32}
+    truth = separate(convert(make_model(**sizes), 3)).double().train()
+    ids = some_ids(4, 24)
+    expected = truth(ids, labels=ids).loss
+    expected.backward()
+    model = separate(convert(make_model(**sizes), 3)).to("cuda", torch.bfloat16).train()
+    loss = model(ids.cuda(), labels=ids.cuda()).loss
+    loss.backward()
+    assert loss.item() == pytest.approx(expected.item(), rel=0.02)
+    ours, theirs = model.lm_head.shift.weight.grad.double().cpu(), truth.lm_head.shift.weight.grad
+    assert (ours - theirs).norm() < 0.2 * theirs.norm()  # 0.07 is the round-off of bfloat16 on a CPU
+    made = model.eval().generate(ids[:, :4].cuda(), max_new_tokens=4, do_sample=True, pad_token_id=0)
+    assert made.shape == (4, 8)

@@ -107,7 +107,8 @@ class Mixture(nn.Module):
         loss = nll.sum() / (len(nll) if num_items_in_batch is None else num_items_in_batch)
         output = MixtureOutput(loss, hidden_states=body.get("hidden_states"), attentions=body.get("attentions"))
         if fused_lm_head:
-            for name, values in _statistics(head, h, targets).items() | {("log_probs", -nll)}:
+            per_token = {"log_probs": -nll, **_statistics(head, h, targets)}
+            for name, values in per_token.items():
                 output[name] = values.new_zeros(counts.shape).masked_scatter(counts, values)
             output.label_mask = counts
         return output
