@@ -258,7 +258,7 @@ def train(arguments: argparse.Namespace) -> None:
     began = time.perf_counter()
     for step in range(1, steps + 1):
         trainer.train_step()
-        if step % max(1, steps // 10) == 0:
+        if step % max(1, steps // 5) == 0:
             curve.append({"step": step, "valid_loss": trainer.loss("valid")})
             print(f"{key} {head}, step {step}: {curve[-1]['valid_loss']:.4f}", flush=True)
     seconds = time.perf_counter() - began

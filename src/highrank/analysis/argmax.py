@@ -8,9 +8,10 @@ Without a bias, the tokens that can win are the corners of the convex hull of th
 always beaten by one around it (Demeter et al. 2020, Grivas et al. 2022). A bias is one more coordinate, for which h is
 fixed at 1. It can only add winners: a large multiple of an h that wins without the bias wins with it too.
 
-1. One matrix product tries h = w_i - mean(w) for every token, which proves that almost all can win.
-2. A linear program decides each of the others: it maximises the smallest margin over h in a box and a scale s >= 0 of
-   the bias. Few of the V - 1 inequalities matter, so each is added once it is violated.
+1. One matrix product tries h = w_i - mean(w) for every token, which proves that almost all can win. A second one tries
+   C^-1 (w_i - mean(w)) for the others, with the covariance C of the rows: it helps rare words, whose rows are short.
+2. A linear program decides each token that is left: it maximises the smallest margin over h in a box and a scale
+   s >= 0 of the bias. Few of the V - 1 inequalities matter, so each is added once it is violated.
 
 An h that wins is checked in float64 against every token. That none exists is known up to the solver's tolerance.
 
@@ -51,7 +52,10 @@ def find_unargmaxable(weight: Tensor, bias: Tensor | None = None, on_stage: OnSt
     rows = weight
     if bias is not None and bias.any():
         rows = torch.cat([weight, bias.double()[:, None] / bias.abs().max()], dim=1)  # (V, D + 1)
-    uncertain = losers(weight, weight - weight.mean(0), on_stage)
+    centred = weight - weight.mean(0)
+    uncertain = losers(torch.arange(len(weight), device=weight.device), centred, weight, on_stage)
+    whitened = centred[uncertain] @ torch.linalg.pinv(centred.T @ centred, hermitian=True)
+    uncertain = losers(uncertain, whitened, weight, on_stage)
     # A row that occurs twice cannot win alone. All its copies are uncertain, so no others need to be compared.
     _, group, size = torch.unique(rows[uncertain], dim=0, return_inverse=True, return_counts=True)
     copied = size[group] > 1
@@ -64,19 +68,18 @@ def find_unargmaxable(weight: Tensor, bias: Tensor | None = None, on_stage: OnSt
     return Unargmaxable(sorted(never), int(copied.sum()), len(open_cases))
 
 
-def losers(weight: Tensor, directions: Tensor, on_stage: OnStage = no_stages) -> Tensor:
-    """Return the tokens i that do not have the largest of the products w . directions[i]."""
-    result = []
+def losers(tokens: Tensor, directions: Tensor, weight: Tensor, on_stage: OnStage = no_stages) -> Tensor:
+    """Return those of `tokens` that do not have the largest product with their row of `directions`."""
+    wins = torch.zeros_like(tokens, dtype=torch.bool)
     block = max(1, BLOCK_ELEMENTS // len(weight))
-    for start in range(0, len(weight), block):
-        products = directions[start : start + block] @ weight.T  # (t, V)
-        tokens = torch.arange(start, start + len(products), device=weight.device)
-        own = products.gather(1, tokens[:, None])
-        best_other = products.scatter_(1, tokens[:, None], -torch.inf).amax(1, keepdim=True)
-        # Products of different size have different round-off.
-        result.append(tokens[(own - best_other <= ROUND_OFF * own.abs())[:, 0]])
-        on_stage("one direction per token", start + len(products), len(weight))
-    return torch.cat(result)
+    for start in range(0, len(tokens), block):
+        rows = slice(start, start + block)
+        products = directions[rows] @ weight.T  # (t, V)
+        own = products.gather(1, tokens[rows, None])
+        best_other = products.scatter_(1, tokens[rows, None], -torch.inf).amax(1, keepdim=True)
+        wins[rows] = (own - best_other > ROUND_OFF * own.abs())[:, 0]  # large products have large round-off
+        on_stage("one direction per token", min(start + block, len(tokens)), len(tokens))
+    return tokens[~wins]
 
 
 def can_win(token: int, rows: Tensor, dim: int, linprog: Any) -> bool:
