@@ -1,6 +1,5 @@
 """Converted models in the training loops of others."""
 
-import accelerate
 import pytest
 import torch
 
@@ -31,6 +30,7 @@ def examples():
 @pytest.fixture(autouse=True)
 def _new_accelerator():
     """Let every test choose its own precision: accelerate keeps it for the whole process."""
+    accelerate = pytest.importorskip("accelerate")
     accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
 
 
@@ -69,6 +69,8 @@ def test_trainer_saves_what_can_be_loaded(tmp_path):
 
 
 def test_mixed_precision_of_accelerate():
+    import accelerate
+
     accelerator = accelerate.Accelerator(cpu=True, mixed_precision="bf16")
     model = accelerator.prepare(separate(convert(make_model(), 3)).train())
     ids = some_ids()
