@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from helpers import CPU, TOY, assert_same_run, changed, losses
 from highrank.errors import UserError
@@ -89,6 +90,21 @@ def test_the_same_number_of_ranks_continues_exactly(tmp_path, toy_corpus):
 def test_more_ranks_than_columns_fail(toy_corpus):
     with pytest.raises(UserError, match=r"train\.batch_size"):
         Training(TOY, toy_corpus, CPU, ranks=Ranks(0, 5))
+
+
+@pytest.mark.gpu
+def test_nccl_sums_gradients_inside_a_cuda_graph(tmp_path, toy_corpus):
+    """One rank in a group of its own: the sums change nothing, but they are captured."""
+    device = torch.device("cuda", torch.cuda.current_device())
+    dist.init_process_group("cpu:gloo,cuda:nccl", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    try:
+        seen = []
+        for ranks in (ALONE, Ranks(connected=True)):
+            training = Training(changed(model=NO_DROPOUT, window_multiple=5), toy_corpus, device, ranks=ranks)
+            seen.append(losses(training, 8))
+        assert seen[0] == pytest.approx(seen[1], rel=1e-4)
+    finally:
+        dist.destroy_process_group()
 
 
 # --- runs -----------------------------------------------------------------------------------------------------------

@@ -117,7 +117,7 @@ def train(
     command = resume_command(chosen.name, run.folder)
     if outcome == "interrupted":
         say(f"Stopped and saved. Continue with:\n  {command}")
-        raise typer.Exit(130)
+        raise typer.Exit(0 if ranks.connected else 130)  # torchrun would report a failure
     if not ranks.first:
         return
     if run.model_file is None:
@@ -228,7 +228,8 @@ def _stop_on_signal() -> Iterator[list[int]]:
             raise KeyboardInterrupt
         signals.append(number)
         try:
-            out.print("stopping after this window ...")
+            # rich imports its table of emoji at the first use; the signal may have arrived during that import
+            out.print("stopping soon ...", markup=False, emoji=False)
         except OSError:  # the terminal is gone: later output must not fail either, or nothing would be saved
             nowhere = os.open(os.devnull, os.O_WRONLY)
             for stream in (sys.stdout, sys.stderr):

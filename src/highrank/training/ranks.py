@@ -11,6 +11,7 @@ the bytes, and its gradient is complete only when the backward pass is (docs/sca
 
 import contextlib
 import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
@@ -117,7 +118,7 @@ def _peers_expected() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:  # gloo's connection was closed, or NCCL's communicator aborted
+        reason = re.sub(r"^\[[^]]*\] ", "", str(error)).partition(". ")[0]  # without the line of gloo's source
         raise RankLostError(
-            f"another process of this training has ended ({str(error).splitlines()[0][:200]}): see its error, and "
-            "resume from the last checkpoint."
+            f"another process of this training has ended ({reason}): see its error; resume from the last checkpoint."
         ) from None
