@@ -9,8 +9,8 @@ venv=.venv
 
 python=${PYTHON:-}
 if [ -z "$python" ]; then
-  for candidate in python3.12 python3.11 python3 python; do
-    if "$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null; then
+  for candidate in python3.12 python3.11 python3.13 python3.14 python3 python; do
+    if "$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' 2>/dev/null; then
       # PIP_FIND_LINKS may offer a CPU build of torch for one Python version only: prefer that version.
       python=${python:-$candidate}
       if [ -n "${PIP_FIND_LINKS:-}" ] && tag=$("$candidate" -c 'import sys; print("cp%d%d" % sys.version_info[:2])') \
@@ -19,7 +19,7 @@ if [ -z "$python" ]; then
   done
 fi
 if [ -z "$python" ]; then
-  echo "setup: highrank needs Python 3.11 or 3.12, and neither was found. Install one, or set PYTHON=/path/to/python." >&2
+  echo "setup: highrank needs Python 3.11 to 3.14, and none was found. Install one, or set PYTHON=/path/to/python." >&2
   exit 2
 fi
 

@@ -1,4 +1,4 @@
-"""The figure of the quickstart: learning curves and singular values of each model."""
+"""The figure of the quickstart: how well each head fits a finite language, and the singular values it reaches."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -8,33 +8,33 @@ from highrank.plotting import BLACK, GREY, HEADS, pyplot
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from highrank.analysis.finite_language.models import Fit
 
-def quickstart_figure(fits: Sequence[Any], truth: list[float], trained: Sequence[Any]) -> "Figure":
-    """Draw the fits to the finite language above, the trained models below; `truth` is the spectrum of the language.
 
-    Fits and models have a `name`, a `curve` of (step, value), and `singular_values`.
-    """
-    figure, axes = pyplot().subplots(2, 2, figsize=(11, 8), layout="constrained")
-    (fit_curves, fit_spectra), (train_curves, train_spectra) = axes
+def quickstart_figure(fits: "Sequence[Fit]", truth: list[float]) -> "Figure":
+    """Draw the fits to the language on the left and their spectra on the right; `truth` is the language's spectrum."""
+    figure, (curves, spectra) = pyplot().subplots(1, 2, figsize=(11, 4.6), layout="constrained")
     for fit in fits:
-        fit_curves.plot(*zip(*fit.curve, strict=True), label=fit.name, **_style(fit.name))
-        _plot_spectrum(fit_spectra, fit.singular_values, label=fit.name, **_style(fit.name))
-    _plot_spectrum(fit_spectra, truth, label="A = log P*", color=BLACK, linewidth=0.8)
-    for model in trained:
-        style = _style(model.name)
-        train_curves.plot(*zip(*model.curve, strict=True), label=model.name, marker="o", markersize=4, **style)
-        _plot_spectrum(train_spectra, model.singular_values, label=model.name, **style)
-
-    fit_curves.set(yscale="log", xlabel="step", ylabel="KL to P* (nats)", title="Finite language: fitting it")
-    fit_spectra.set(title="Finite language: singular values of log P")
-    train_curves.set(xlabel="epoch", ylabel="validation perplexity", title="Real text: training")
-    train_spectra.set(title="Real text: singular values of log P")
-    train_curves.xaxis.get_major_locator().set_params(integer=True)
-    for axis in axes.flat:
+        curves.plot(*zip(*fit.curve, strict=True), label=fit.name, **_style(fit.name))
+        _plot_spectrum(spectra, fit.singular_values, label=fit.name, **_style(fit.name))
+    _plot_spectrum(spectra, truth, label="A = log P*", color=BLACK, linewidth=0.8)
+    bound = min(fit.rank_bound for fit in fits if fit.rank_bound)
+    spectra.axvline(bound, color=GREY, linewidth=0.8)
+    spectra.annotate(
+        f" D + 2 = {bound}", (bound, 0.3), xycoords=("data", "axes fraction"), color=GREY, verticalalignment="bottom"
+    )
+    curves.set(yscale="log", xlabel="step", ylabel="KL to P* (nats)", title="How far each head is from the language")
+    spectra.set(title="Singular values of its log-probabilities")
+    for axis in (curves, spectra):
         axis.grid(alpha=0.3)
         axis.legend()
-    fit_curves.legend(loc="center right", bbox_to_anchor=(1.0, 0.42))  # between the curves of MoS and of the control
-    figure.align_ylabels(axes[:, 0])
+    curves.legend(loc="center right", bbox_to_anchor=(1.0, 0.36))  # between the curves of MoS and of the control
+    figure.supxlabel(
+        "A softmax and a mixture of contexts (MoC) end at rank D + 2, where their singular values drop to round-off, "
+        "and cannot fit the language.\nA mixture of softmaxes (MoS) with the same D has full rank and comes closer; "
+        "a softmax with D = rank (control) fits it.",
+        fontsize=9,
+    )
     return figure
 
 
