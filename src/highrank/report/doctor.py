@@ -72,7 +72,8 @@ def _prediction_rows(predictions: Analysis) -> list[tuple[str, str]]:
 def _bound_paragraph(record: DoctorRecord) -> str:
     layer = record.weights.layer
     matrix = f"a {layer.vocabulary:,} x {layer.embed_dim:,} matrix of rank {layer.rank:,}"
-    parts = "the rank of the matrix, one for the normaliser" + (" and one for the bias" if layer.has_bias else "")
+    added = "one for the normaliser and one for the bias" if layer.has_bias else "one for the normaliser"
+    parts = f"the rank of the matrix plus {added}"
     bound = f"rank at most {layer.rank_bound:,} ({parts}; Yang et al. 2018)"
     if record.head == "mos":
         return (
@@ -147,6 +148,6 @@ def _prediction_paragraph(record: DoctorRecord, predictions: Analysis) -> str:
     if (varying := predictions.varying) is not None:
         text += (
             f" Of their variance from context to context, {varying.directions_90:,} directions hold 90 % and "
-            f"{varying.directions_99:,} hold 99 % ({varying.directions_99 / record.weights.layer.embed_dim:.0%} of D)."
+            f"{varying.directions_99:,} hold 99 %; D is {record.weights.layer.embed_dim:,}."
         )
     return text

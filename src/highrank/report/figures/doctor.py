@@ -49,7 +49,7 @@ def _draw_spectra(axis: Any, record: DoctorRecord) -> None:
     round_off = None if record.predictions is None else record.predictions.round_off
     if round_off is not None and lowest < round_off:
         axis.axhspan(FLOOR / 10, round_off, **ROUND_OFF)
-    if record.head != "mos":
+    if record.head in ("softmax", "moc"):
         bound = record.weights.layer.rank_bound
         axis.axvline(bound, color=GREY, linestyle=":", label=f"bound on the rank of log P: {bound:,}")
     axis.set(
