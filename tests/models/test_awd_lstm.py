@@ -45,7 +45,10 @@ def test_without_dropout_training_and_evaluation_agree():
     torch.testing.assert_close(g, model.eval()(words, model.initial_state(3)).g)
 
 
-@pytest.mark.parametrize("name", ["dropout_words", "dropout_input", "dropout_hidden", "dropout_output", "weight_drop"])
+DROPOUTS = ["dropout_words", "dropout_input", "dropout_hidden", "dropout_output", "weight_drop"]
+
+
+@pytest.mark.parametrize("name", [*DROPOUTS, "input_noise"])
 def test_each_dropout_acts_in_training_only(name):
     model = AWDLSTM(V, 6, (8, 5), **{name: 0.5})
     words = torch.randint(V, (7, 3))

@@ -71,6 +71,15 @@ def test_every_dropout_of_the_spec_reaches_its_place():
     assert [layer.weight_drop for layer in model.backbone.layers] == [rates["weight_drop"]] * 2
 
 
+def test_a_shared_latent_mask_drops_the_same_features_in_all_components():
+    spec = ModelSpec(**MOS | {"embed_dim": 40}, dropout_latent=0.5, shared_latent_mask=True)
+    head = build_model(spec, V).head
+    dropped = head.components(torch.randn(7, 3, head.in_features))[1] == 0  # (T, B, K, D)
+    assert 0.3 < dropped.float().mean() < 0.7
+    assert torch.equal(dropped, dropped[:1, :, :1].expand_as(dropped))
+    assert not torch.equal(dropped[0, 0], dropped[0, 1])
+
+
 def test_recipes_bound_context_vectors_by_1_as_the_paper_does():
     model = build_model(ModelSpec(**MOS), V)
     g = torch.randn(5, model.head.in_features)

@@ -1,6 +1,6 @@
 import torch
 
-from highrank.ops.dropout import embedding_dropout, variational_dropout, weight_dropout
+from highrank.ops.dropout import embedding_dropout, gaussian_noise, variational_dropout, weight_dropout
 
 
 def test_variational_dropout_shares_its_mask_over_time():
@@ -20,6 +20,12 @@ def test_variational_dropout_takes_the_time_dimension():
 def test_variational_dropout_without_a_time_dimension_masks_each_row():
     dropped = variational_dropout(torch.ones(4, 200), 0.5)
     assert not torch.equal(dropped[0], dropped[1])
+
+
+def test_groups_of_features_share_one_mask():
+    dropped = variational_dropout(torch.ones(6, 3, 4 * 50), 0.4, groups=4).unflatten(-1, (4, 50))
+    assert torch.equal(dropped, dropped[:1, :, :1].expand_as(dropped))
+    assert not torch.equal(dropped[0, 0, 0], dropped[0, 1, 0])  # each column has its own mask
 
 
 def test_variational_dropout_keeps_the_mean():
@@ -47,3 +53,11 @@ def test_dropout_at_zero_is_the_identity():
     x = torch.randn(3, 2, 4)
     assert variational_dropout(x, 0.0) is x
     assert weight_dropout(x, 0.0) is x
+    assert gaussian_noise(x, 0.0) is x
+
+
+def test_gaussian_noise_is_independent_in_every_element():
+    noise = gaussian_noise(torch.full((50, 10, 40), 3.0), 0.15) - 3
+    assert abs(noise.std().item() - 0.15) < 0.005
+    assert abs(noise.mean().item()) < 0.005
+    assert abs((noise[1:] * noise[:-1]).mean().item()) < 0.001  # neighbours in time

@@ -121,6 +121,7 @@ def test_settings_override_values_of_every_type():
         ("train.finetune_lr=0", "train.finetune_lr"),
         ("train.alpha=inf", "train.alpha"),
         ("train.alpha=-1", "train.alpha"),
+        ("train.input_noise=-0.1", "train.input_noise"),
         ("train.clip=0", "train.clip"),
         ("train.max_epochs=0", "train.max_epochs"),
         ("train.finetune_max_epochs=0", "train.finetune_max_epochs"),

@@ -194,6 +194,21 @@ def test_finetuning_starts_from_the_best_weights(toy_corpus):
     assert training.state.stages[0].test_ppl == expected
 
 
+def test_input_noise_ends_with_the_first_stage(toy_corpus):
+    training = start(toy_corpus, input_noise=0.15, finetunes=2)
+    first = training.checkpoint()
+    assert training.model.backbone.input_noise == 0.15
+    losses(training, 1)
+    training.end_epoch(3.0)
+    training.start_finetuning()
+    assert training.model.backbone.input_noise == 0
+    resumed = start(toy_corpus, input_noise=0.15, finetunes=2)
+    resumed.restore(training.checkpoint())
+    assert resumed.model.backbone.input_noise == 0
+    resumed.restore(first)
+    assert resumed.model.backbone.input_noise == 0.15
+
+
 def test_finetuning_on_request_drops_the_current_epoch(toy_corpus):
     training = start(toy_corpus)
     training.end_epoch(3.0)

@@ -27,7 +27,8 @@ class MoSHead(Head):
 
     `weight` ties the output embedding to a (vocab_size, embed_dim) parameter. In training, `dropout` zeroes the same
     features of h at every time step; g is (time, batch, in_features), or (batch, time, in_features) with `batch_first`.
-    A g of two dimensions has no time dimension: every row gets its own mask.
+    A g of two dimensions has no time dimension: every row gets its own mask. With `shared_mask`, all K components
+    lose the same features.
     `scale` is the constant s. By default it fits the embeddings: `init_mixture` explains it.
     `impl`, `slab_bytes` and `sample_below` are passed to `highrank.ops.mos_nll`; `sample_below` makes training faster
     with unbiased estimates of the gradients.
@@ -46,6 +47,7 @@ class MoSHead(Head):
         n_components: int,
         *,
         dropout: float = 0.0,
+        shared_mask: bool = False,
         batch_first: bool = False,
         bias: bool = True,
         weight: nn.Parameter | None = None,
@@ -62,6 +64,7 @@ class MoSHead(Head):
         self.vocab_size = vocab_size
         self.n_components = n_components
         self.dropout = dropout
+        self.shared_mask = shared_mask
         self.batch_first = batch_first
         self.impl = impl
         self.slab_bytes = slab_bytes
@@ -136,7 +139,8 @@ class MoSHead(Head):
         if isinstance(self.scale, Tensor) or self.scale != 1:
             h = self.scale * h
         if self.training:
-            h = variational_dropout(h, self.dropout, time_dim=1 if self.batch_first else 0)
+            groups = self.n_components if self.shared_mask else 1
+            h = variational_dropout(h, self.dropout, time_dim=1 if self.batch_first else 0, groups=groups)
         return log_pi, h.unflatten(-1, (self.n_components, self.embed_dim))
 
     def softmaxes(self, g: Tensor) -> tuple[Tensor, Tensor]:

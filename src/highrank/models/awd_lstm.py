@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from highrank.ops.dropout import embedding_dropout, variational_dropout
+from highrank.ops.dropout import embedding_dropout, gaussian_noise, variational_dropout
 from highrank.ops.lstm import State, lstm
 from highrank.ops.parameters import check_dropouts, check_sizes, new_embedding
 
@@ -58,6 +58,7 @@ class AWDLSTM(nn.Module):
         dropout_hidden: float = 0.0,
         dropout_output: float = 0.0,
         weight_drop: float = 0.0,
+        input_noise: float = 0.0,  # standard deviation of normal noise on the embedded words
     ) -> None:
         super().__init__()
         self.hidden_sizes = tuple(hidden_sizes)
@@ -67,6 +68,7 @@ class AWDLSTM(nn.Module):
         self.dropout_input = dropout_input
         self.dropout_hidden = dropout_hidden
         self.dropout_output = dropout_output
+        self.input_noise = input_noise
         names = ("dropout_words", "dropout_input", "dropout_hidden", "dropout_output")
         check_dropouts(**{name: getattr(self, name) for name in names}, weight_drop=weight_drop)
         self.embedding = new_embedding(vocab_size, embed_dim)
@@ -82,6 +84,7 @@ class AWDLSTM(nn.Module):
 
     def forward(self, words: Tensor, state: list[State]) -> Hidden:
         x = embedding_dropout(words, self.embedding, self._p(self.dropout_words))
+        x = gaussian_noise(x, self._p(self.input_noise))
         x = variational_dropout(x, self._p(self.dropout_input))
         new_state = []
         for i, (layer, layer_state) in enumerate(zip(self.layers, state, strict=True)):

@@ -77,10 +77,18 @@ def build_model(spec: ModelSpec, vocab_size: int) -> LanguageModel:
         weight_drop=spec.weight_drop,
     )
     weight = backbone.embedding if spec.tied else None
-    return LanguageModel(backbone, build_head(spec, backbone.hidden_sizes[-1], vocab_size, weight))
+    head = build_head(spec, backbone.hidden_sizes[-1], vocab_size, weight, shared_mask=spec.shared_latent_mask)
+    return LanguageModel(backbone, head)
 
 
-def build_head(spec: ModelSpec | Seq2SeqSpec, in_features: int, vocab_size: int, weight: nn.Parameter | None) -> Head:
+def build_head(
+    spec: ModelSpec | Seq2SeqSpec,
+    in_features: int,
+    vocab_size: int,
+    weight: nn.Parameter | None,
+    *,
+    shared_mask: bool = False,
+) -> Head:
     """Build the head of a recipe for hidden states of size `in_features`, tied to `weight` if there is one."""
     if spec.head == "softmax":
         return SoftmaxHead(in_features, vocab_size, weight=weight)
@@ -93,6 +101,7 @@ def build_head(spec: ModelSpec | Seq2SeqSpec, in_features: int, vocab_size: int,
         vocab_size,
         spec.n_components,
         dropout=spec.dropout_latent,
+        shared_mask=shared_mask,
         weight=weight,
         scale=1.0,  # as in the paper
     )

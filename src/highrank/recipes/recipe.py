@@ -34,6 +34,7 @@ class ModelSpec:
     dropout_hidden: float = 0.0  # variational, between layers
     dropout_output: float = 0.0  # variational, on g
     dropout_latent: float = 0.0  # variational, on the context vectors h
+    shared_latent_mask: bool = False  # that dropout drops the same features in all K components
     weight_drop: float = 0.0  # on the recurrent matrices
 
 
@@ -73,6 +74,7 @@ class TrainSpec(ScheduleSpec):
     window_multiple: int = 1  # window lengths are rounded to multiples of this, so that few CUDA graphs are needed
     alpha: float = 2.0  # AR: activation regularisation of g
     beta: float = 1.0  # TAR: temporal activation regularisation of the raw hidden states
+    input_noise: float = 0.0  # standard deviation of normal noise on the embedded words, in the first stage
     partial_shuffle: bool = False  # start each column at a random row, every epoch (`data.batches.rotate`)
 
 

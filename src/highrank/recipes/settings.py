@@ -110,6 +110,7 @@ MAY_BE_ZERO = (
     "train.weight_decay",
     "train.alpha",
     "train.beta",
+    "train.input_noise",
     "train.max_over_bptt",
     "train.finetunes",
     "train.seed",

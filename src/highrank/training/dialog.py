@@ -40,6 +40,9 @@ class DialogTask:
         self.model.head.sample_below = train.sample_below
         self.carried: list[Tensor] = []
 
+    def start_stage(self, stage: int) -> None:
+        pass
+
     def minibatches(self, state: TrainingState, rng: np.random.Generator) -> Iterator[Minibatch]:
         """Yield the remaining batches of the pass.
 

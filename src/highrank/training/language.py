@@ -75,6 +75,9 @@ class LanguageTask:
     def pass_length(self) -> int:
         return len(self.columns) - 1  # the last row is only a target
 
+    def start_stage(self, stage: int) -> None:
+        self.model.backbone.input_noise = self.train.input_noise if stage == 0 else 0.0
+
     def minibatches(self, state: TrainingState, rng: np.random.Generator) -> Iterator[Minibatch]:
         """Yield the remaining windows of the pass. The learning rate is proportional to their lengths."""
         train = self.train

@@ -74,6 +74,7 @@ class Training:
         step = GraphedStep if graphs and device.type == "cuda" else Step
         self.step = step(self.task, self.optimizer, train, device, ranks)
         self.state = TrainingState()
+        self.task.start_stage(self.state.stage)
         self.best: Weights | None = None  # the best weights on validation so far
 
     # --- updates ----------------------------------------------------------------------------------------------------
@@ -210,7 +211,8 @@ class Training:
         state.stage_epoch = 0
         state.history = []
         state.annealed = 1.0
-        self.optimizer.start_averaging()
+        self.task.start_stage(state.stage)
+        self.optimizer.start_averaging()  # with it, CUDA graphs are captured again, so they hold the stage's settings
 
     def _evaluate(self, split: str) -> float:
         """Return the perplexity of a split, which the first rank computes."""
@@ -273,6 +275,7 @@ class Training:
         set_weights(self.model, under("weights/", tensors))
         self.best = checkpoint.best
         self.state = state
+        self.task.start_stage(state.stage)
         adam = self.optimizer.adam
         if adam is not None and "t" in tensors:
             adam.t.copy_(tensors["t"])

@@ -42,6 +42,9 @@ class Task(Protocol):
     def pass_length(self) -> int:
         """The position at which a pass over the training data ends."""
 
+    def start_stage(self, stage: int) -> None:
+        """Change what differs between the stages of a recipe."""
+
     def minibatches(self, state: TrainingState, rng: np.random.Generator) -> Iterator[Minibatch]:
         """Yield the remaining data of the pass, from position `state.row` on."""
 
