@@ -9,7 +9,7 @@ from helpers import CPU
 from highrank.errors import UserError
 from highrank.evaluation.generate import continue_by_beam, generate
 from highrank.explore import model as models
-from highrank.explore.explorer import Explorer
+from highrank.explore.explorer import CHUNK, Explorer
 from highrank.explore.model import open_model
 
 TEXT = "the cat sees a dog\nthe old bird eats"
@@ -75,12 +75,12 @@ def test_a_change_in_the_middle_gives_the_scores_of_the_new_text(explorer, runs)
 
 
 def test_reading_can_stop_early_and_go_on(explorer):
-    first = explorer.read(TEXT, len(TEXT), max_new=4)
-    assert [score is not None for score in first.scores] == [True] * 4 + [False] * 6
+    first = explorer.read(TEXT, len(TEXT), seconds=0)
+    assert [score is not None for score in first.scores] == [True] * CHUNK + [False] * (10 - CHUNK)
     assert not first.complete
     assert first.prediction is None  # the cursor is not reached yet
-    while not (reading := explorer.read(TEXT, len(TEXT), max_new=4)).complete:
-        pass
+    reading = explorer.read(TEXT, len(TEXT), seconds=0)
+    assert reading.complete
     assert losses(reading) == pytest.approx(losses(Explorer(explorer.model).read(TEXT, 0)), abs=1e-5)
     assert reading.prediction.actual.word == "eats"
 
@@ -159,7 +159,7 @@ def test_a_beam_finds_what_continue_by_beam_finds(explorer):
     model = explorer.model
     ids = torch.tensor(ids_of(explorer, "the cat"))
     expected = continue_by_beam(model.model, ids, eos=model.eos, beam_size=3, max_length=5)
-    assert [[model.index[word.word] for word in c.words] for c in found] == expected.to_lists()[0]
+    assert [[model.codec.index[word.word] for word in c.words] for c in found] == expected.to_lists()[0]
     assert [c.log_prob for c in found] == pytest.approx(expected.log_prob[:, 0].tolist(), abs=1e-4)
 
 

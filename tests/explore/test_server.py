@@ -5,9 +5,9 @@ from starlette.testclient import TestClient
 
 from helpers import CPU
 from highrank.errors import UserError
-from highrank.explore.explorer import Explorer
+from highrank.explore.explorer import CHUNK, Explorer
 from highrank.explore.model import open_models
-from highrank.explore.server import MAX_CHARACTERS, MAX_NEW, create_app, listen
+from highrank.explore.server import MAX_CHARACTERS, create_app, listen
 
 GENERATE = {"model": 0, "text": "the", "length": 3, "temperature": 1.0, "top_p": 0.9, "beam": 0, "seed": 1}
 
@@ -36,8 +36,9 @@ def test_a_text_is_read(client):
     assert answer["prediction"]["actual"]["word"] == "cat"
 
 
-def test_a_long_text_is_read_in_several_requests(client):
-    request = {"model": 0, "text": "the cat " * MAX_NEW, "cursor": 0}
+def test_a_long_text_is_read_in_several_requests(client, monkeypatch):
+    monkeypatch.setattr("highrank.explore.server.SECONDS", 0)
+    request = {"model": 0, "text": "the cat " * CHUNK, "cursor": 0}
     first, second = (client.post("/read", json=request).json() for _ in range(2))
     assert (first["complete"], second["complete"]) == (False, True)
 

@@ -50,3 +50,22 @@ def test_it_continues_a_text(explorer):
     words = explorer.sample(TEXT, 3, temperature=0)
     reading = explorer.read(TEXT + "".join(word.text for word in words), 0)
     assert [score.rank for score in reading.scores[4:]] == [1, 1, 1]
+
+
+def test_a_converted_model_has_components(folder, explorer, tmp_path):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    import highrank.hf
+
+    model = highrank.hf.convert(AutoModelForCausalLM.from_pretrained(folder), n_components=3)
+    for parameter in model.get_output_embeddings().parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    model.save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path)
+    converted = Explorer(open_model(tmp_path, CPU))
+    for text in (TEXT, "w1 w5 w3"):
+        reading = converted.read(text, 0)
+        ids = [converted.model.start, *(token.id for token in reading.tokens)]
+        expected = [-row[i].item() for row, i in zip(truth(converted.model, ids), ids[1:], strict=False)]
+        assert [score.nll for score in reading.scores] == pytest.approx(expected, abs=1e-3)
+        assert all(len(score.responsibilities) == 3 for score in reading.scores)

@@ -40,7 +40,7 @@ def explore(
     With several runs, the page compares two of them. Everything runs on this machine. Ctrl-C ends it.
     """
     try:
-        from highrank.explore.server import create_app, listen, serve
+        from highrank.explore.server import create_app, listen, new_server
     except ImportError:
         raise UserError(
             "the page needs starlette and uvicorn: install them with pip install 'highrank[explore]'."
@@ -61,4 +61,4 @@ def explore(
         if browser:
             webbrowser.open(url)
         with contextlib.suppress(KeyboardInterrupt):
-            serve(app, listener)
+            new_server(app).run(sockets=[listener])

@@ -7,7 +7,9 @@ component k.
 Shapes: n positions, K components, V vocabulary.
 """
 
+import math
 import threading
+import time
 from dataclasses import dataclass
 
 import torch
@@ -16,12 +18,12 @@ from torch import Tensor
 from highrank.errors import UserError
 from highrank.evaluation.beam import beam_search
 from highrank.evaluation.generate import sample_word
-from highrank.explore.model import Model, Softmaxes, Token
+from highrank.explore.model import Model, Softmaxes, Token, added_texts
 from highrank.explore.prefixes import PrefixCache
 
 MAX_SCORES = 50_000  # kept tokens: about 30 MB for a mixture of 15
 COMPONENT_TOP = 6  # words shown per component
-CHUNK = 16  # positions per product with the output embedding
+CHUNK = 8  # positions per product with the output embedding
 
 
 @dataclass(frozen=True)
@@ -97,14 +99,14 @@ class Explorer:
         self._lock = threading.Lock()
 
     @torch.no_grad()
-    def read(self, text: str, cursor: int, *, top: int = 10, max_new: int | None = None) -> Reading:
-        """Score the tokens of a text, at most `max_new` that were not scored before, and predict at the cursor."""
+    def read(self, text: str, cursor: int, *, top: int = 10, seconds: float = math.inf) -> Reading:
+        """Score the tokens of a text and predict at the cursor; stop after about `seconds`, with some progress made."""
         tokens = self.model.tokens(text)
         position = self._position(tokens, cursor)
         ids = [token.id for token in tokens if token.id is not None]
         context = self._context(tokens[:position])
         with self._lock:
-            scores = self._score(ids, max_new)
+            scores = self._score(ids, seconds)
             prediction = None
             if len(context) <= len(scores) + 1:
                 prediction = self._predict(
@@ -119,15 +121,17 @@ class Explorer:
             prediction,
         )
 
-    def _score(self, ids: list[int], max_new: int | None) -> list[Score]:
-        """Score the tokens of a text from its start; stop after `max_new` that were not scored before."""
+    def _score(self, ids: list[int], seconds: float) -> list[Score]:
+        """Score the tokens of a text from its start, as many as `seconds` allow."""
+        deadline = time.monotonic() + seconds
         known = self._scores.known(ids)
-        stop = len(ids) if max_new is None else min(len(ids), len(known) + max_new)
         new: list[Score] = []
-        for first in range(len(known), stop, CHUNK):
-            last = min(first + CHUNK, stop)
-            softmaxes = self.model.softmaxes([self.model.start, *ids[: last - 1]], first)
-            new += score(softmaxes, torch.tensor(ids[first:last]))
+        for first in range(len(known), len(ids), CHUNK):
+            targets = ids[first : first + CHUNK]
+            softmaxes = self.model.softmaxes([self.model.start, *ids[: first + len(targets) - 1]], first)
+            new += score(softmaxes, torch.tensor(targets))
+            if time.monotonic() > deadline:
+                break
         self._scores.extend(ids, known, new)
         return known + new
 
@@ -226,7 +230,7 @@ class Explorer:
         return [self.model.start, *(token.id for token in tokens if token.id is not None)]
 
     def _written(self, text: str, chosen: list[tuple[int, float, int]]) -> list[Sampled]:
-        texts = self.model.join([word for word, _, _ in chosen], text)
+        texts = added_texts(self.model, [word for word, _, _ in chosen], text)
         return [
             Sampled(part, self.model.words[word], p, component)
             for part, (word, p, component) in zip(texts, chosen, strict=True)

@@ -17,16 +17,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from highrank.analysis.hf import load_hf
-from highrank.data.corpus import EOS
+from highrank.data.catalog import EOS, UNK
+from highrank.data.tokenizer import unknown_id
 from highrank.errors import UserError
 from highrank.explore.prefixes import PrefixCache
-from highrank.heads import Head, MoCHead, MoSHead
+from highrank.heads import Head, MoCHead, MoSHead, SoftmaxHead
 from highrank.models import LanguageModel
 from highrank.models.awd_lstm import WeightDropLSTM
 from highrank.ops.lstm import State
 from highrank.runs.folder import Run, load
 
-UNK = "<unk>"
 MAX_STATES = 4096  # kept recurrent states: 80 MB for the paper's model on Penn Treebank
 
 
@@ -62,8 +62,8 @@ class Model(Protocol):
     def softmaxes(self, ids: list[int], first: int) -> Softmaxes:
         """Return the softmaxes that follow ids[: i + 1], for each i from `first` on."""
 
-    def join(self, ids: list[int], context: str) -> list[str]:
-        """Return the text that each of `ids` adds to `context`."""
+    def decode(self, ids: list[int]) -> str:
+        """Return the text of ids."""
 
 
 def open_models(folders: Sequence[Path], device: torch.device) -> list[Model]:
@@ -89,12 +89,11 @@ class RunModel:
         self.folder = folder
         self.name = folder.resolve().name
         self.model, self.words, self.recipe = load(folder, device)
-        head = self.model.head
-        self.n_components = head.n_components if isinstance(head, MoSHead) and not isinstance(head, MoCHead) else 1
-        self.by_word = Run(folder).info().corpus_level == "word"
-        self.index = {word: i for i, word in enumerate(self.words)}
-        self.eos = self.index.get(EOS)
-        self.start = self.index.get(" ", 0) if self.eos is None else self.eos  # text8 has no line ends
+        self.codec = Run(folder).codec()
+        self.by_word = self.codec.level == "word"
+        self.eos = self.codec.eos
+        self.start = self.codec.index.get(" ", 0) if self.eos is None else self.eos  # text8 has no line ends
+        self.n_components = count_components(self.model.head)
         self._states: PrefixCache[list[State]] = PrefixCache(MAX_STATES)
 
     def facts(self) -> dict[str, str]:
@@ -109,16 +108,28 @@ class RunModel:
         }
 
     def tokens(self, text: str) -> list[Token]:
-        """Split a text as its corpus was: words between spaces or characters, and <eos> for the end of a line."""
-        pattern = rf"{EOS}|\n|[^\s]+" if self.by_word else rf"{EOS}|(?s:.)"
-        return [self._token(match) for match in re.finditer(pattern, text)]
+        """Split a text as the corpus was split; the end of a line is <eos>."""
+        if self.codec.tokenizer is None:
+            pattern = rf"{EOS}|\n|\S+" if self.by_word else rf"{EOS}|(?s:.)"
+            return [self._token(match) for match in re.finditer(pattern, text)]
+        unknown = unknown_id(self.codec.tokenizer)
+        tokens = []
+        for line in re.finditer(r".+|\n", text):
+            if line[0] == "\n":
+                tokens.append(Token(line.start(), line.end(), self.eos, True))
+                continue
+            encoded = self.codec.tokenizer.encode(line[0], add_special_tokens=False)
+            for i, (start, end) in zip(encoded.ids, encoded.offsets, strict=True):
+                tokens.append(Token(line.start() + start, line.start() + end, i, i != unknown))
+        return tokens
 
     def _token(self, match: re.Match[str]) -> Token:
+        index = self.codec.index
         spelling = EOS if match[0] == "\n" else match[0]
-        found = self.index.get(spelling, self.index.get(spelling.lower()))
+        found = index.get(spelling, index.get(spelling.lower()))
         if found is None and spelling == EOS:
             found = self.start
-        return Token(match.start(), match.end(), self.index.get(UNK) if found is None else found, found is not None)
+        return Token(match.start(), match.end(), index.get(UNK) if found is None else found, found is not None)
 
     def softmaxes(self, ids: list[int], first: int) -> Softmaxes:
         """Return the softmaxes that follow ids[: i + 1], for each i from `first` on."""
@@ -136,17 +147,9 @@ class RunModel:
         self._states.extend(ids, known, new)
         return known + new
 
-    def join(self, ids: list[int], context: str) -> list[str]:
-        """Return the text that each of `ids` adds to `context`."""
-        parts = []
-        last = context[-1:]
-        for i in ids:
-            part = "\n" if i == self.eos else self.words[i]
-            if self.by_word and part != "\n" and last.strip():
-                part = f" {part}"
-            parts.append(part)
-            last = part[-1]
-        return parts
+    def decode(self, ids: list[int]) -> str:
+        """Return the text of ids."""
+        return self.codec.decode(ids)
 
 
 class TransformersModel:
@@ -156,20 +159,19 @@ class TransformersModel:
         opened = load_hf(str(folder), device, "float32")
         self.name = folder.resolve().name
         self.model = opened.model
+        self.head = opened.layer if isinstance(opened.layer, MoSHead) else None  # a converted model has one
         self.tokenizer = opened.tokenizer
         if not self.tokenizer.is_fast:
             raise UserError(f"{folder} has a slow tokenizer, which does not tell where its tokens are in a text.")
-        size = opened.model.config.vocab_size
-        self.words = [self.tokenizer.decode([i]) for i in range(size)]
+        self.words = [self.tokenizer.decode([i]) for i in range(len(opened.layer.weight))]
         self.by_word = False
-        self.n_components = 1
+        self.n_components = 1 if self.head is None else self.head.n_components
         self.eos: int | None = self.tokenizer.eos_token_id
-        bos = self.tokenizer.bos_token_id
-        self.start = next((i for i in (bos, self.eos) if i is not None), 0)
+        self.start = next((i for i in (self.tokenizer.bos_token_id, self.eos) if i is not None), 0)
         self.context = opened.context
         self._ids: list[int] = []
         self._cache: Any = None
-        self._logits = torch.empty(0, size, device=device)
+        self._outputs = torch.empty(0, device=device)  # (T, V) logits, or (T, D) hidden states for a mixture
 
     def facts(self) -> dict[str, str]:
         """Return the sizes of the model, for people."""
@@ -187,27 +189,52 @@ class TransformersModel:
         return [Token(start, end, i, i != unknown) for i, (start, end) in pairs]
 
     def softmaxes(self, ids: list[int], first: int) -> Softmaxes:
-        """Return the one softmax that follows ids[: i + 1], for each i from `first` on."""
+        """Return the softmaxes that follow ids[: i + 1], for each i from `first` on."""
         if len(ids) > self.context:
             raise UserError(f"the text has more tokens than the context of {self.name} ({self.context}): shorten it.")
-        pairs = zip(self._ids, ids, strict=False)
-        shared = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(self._ids), len(ids)))
-        if shared < len(ids):
-            if shared < len(self._ids):
-                self._cache.crop(shared - len(self._ids))  # negative: the number of tokens to drop
-            new = torch.tensor([ids[shared:]], device=self._logits.device)
-            output = self.model(new, past_key_values=self._cache, use_cache=True)
-            self._cache = output.past_key_values
-            self._logits = torch.cat([self._logits[:shared], output.logits[0]])
-            self._ids = [*ids]
-        logits = self._logits[first : len(ids), None]
-        return Softmaxes(logits.new_zeros(len(logits), 1), logits)
+        self._read(ids)
+        outputs = self._outputs[first : len(ids)]
+        if self.head is not None:
+            return head_softmaxes(self.head, outputs)
+        return Softmaxes(outputs.new_zeros(len(outputs), 1), outputs[:, None])
 
-    def join(self, ids: list[int], context: str) -> list[str]:
-        """Return the text that each of `ids` adds to `context`."""
-        before = [token.id for token in self.tokens(context)]
-        texts = [self.tokenizer.decode(before + ids[:n]) for n in range(len(ids) + 1)]
-        return [text[len(previous) :] for previous, text in itertools.pairwise(texts)]
+    def _read(self, ids: list[int]) -> None:
+        """Compute the outputs after the prefix that `ids` share with the text that was read last."""
+        shared = next((i for i, (a, b) in enumerate(zip(self._ids, ids, strict=False)) if a != b), len(self._ids))
+        if shared >= len(ids):
+            return
+        if not hasattr(self._cache, "crop"):  # a recurrent model: read everything again
+            shared = 0
+            self._cache = None
+        elif shared < len(self._ids):
+            self._cache.crop(shared - len(self._ids))  # negative: the number of tokens to drop
+        body = self.model if self.head is None else self.model.base_model
+        cache = {} if self._cache is None else {"past_key_values": self._cache}
+        output = body(torch.tensor([ids[shared:]], device=self._outputs.device), use_cache=True, **cache)
+        new = output.logits[0] if self.head is None else output.last_hidden_state[0]
+        self._outputs = torch.cat([self._outputs[:shared], new]) if shared else new
+        self._cache = getattr(output, "past_key_values", None)
+        self._ids = [*ids]
+
+    def decode(self, ids: list[int]) -> str:
+        """Return the text of ids."""
+        text: str = self.tokenizer.decode(ids)
+        return text
+
+
+def added_texts(model: Model, ids: list[int], context: str) -> list[str]:
+    """Return the text that each of `ids` adds to a context, with the space before it."""
+    before = [token.id for token in model.tokens(context) if token.id is not None]
+    texts = [model.decode([*before, *ids[:n]]) for n in range(len(ids) + 1)]
+    parts = [text[len(previous) :] for previous, text in itertools.pairwise(texts)]
+    if context[-1:].isspace() and parts:
+        parts[0] = parts[0].lstrip(" ")
+    return parts
+
+
+def count_components(head: Head) -> int:
+    """Return K of a mixture of softmaxes, and 1 for heads with one softmax."""
+    return head.n_components if isinstance(head, MoSHead) and not isinstance(head, MoCHead) else 1
 
 
 def head_softmaxes(head: Head, g: Tensor) -> Softmaxes:
@@ -215,8 +242,9 @@ def head_softmaxes(head: Head, g: Tensor) -> Softmaxes:
     if isinstance(head, MoSHead):  # MoCHead is a MoSHead
         log_pi, h = head.softmaxes(g)
     else:
+        assert isinstance(head, SoftmaxHead)
         log_pi = g.new_zeros(len(g), 1)
-        h = g[:, None]
+        h = head.context(g)[:, None]
     return Softmaxes(log_pi, F.linear(h, head.weight, head.bias))
 
 

@@ -35,7 +35,7 @@ from highrank.schema import SchemaError, from_json, to_json
 
 MAX_CHARACTERS = 10_000  # of a text
 MAX_BYTES = 8 * MAX_CHARACTERS  # of a request
-MAX_NEW = 24  # tokens read per request; the page shows them and asks for the rest
+SECONDS = 0.08  # of reading per request; the page shows what was read and asks for the rest
 MAX_LENGTH = 200  # of a continuation
 MAX_BEAM = 20
 
@@ -86,7 +86,7 @@ def create_app(
     async def read(request: Request) -> Response:
         body = await parse(request, ReadRequest)
         check_length(body.text)
-        return await answer(lambda: find(body.model).read(body.text, body.cursor, max_new=MAX_NEW))
+        return await answer(lambda: find(body.model).read(body.text, body.cursor, seconds=SECONDS))
 
     async def generate(request: Request) -> Response:
         body = await parse(request, GenerateRequest)
@@ -130,10 +130,9 @@ def create_app(
     )
 
 
-def serve(app: Starlette, listener: socket.socket) -> None:
-    """Answer requests until Ctrl-C."""
-    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
-    uvicorn.Server(config).run(sockets=[listener])
+def new_server(app: Starlette) -> uvicorn.Server:
+    """Return a server whose `run(sockets=[listener])` answers requests until Ctrl-C."""
+    return uvicorn.Server(uvicorn.Config(app, log_level="warning", ws="none", timeout_graceful_shutdown=1))
 
 
 def listen(host: str, port: int) -> socket.socket:
