@@ -77,9 +77,9 @@ def test_an_os_error_names_the_file(tmp_path, monkeypatch):
 @pytest.mark.parametrize("command", ["quickstart", "theory", "report", "bench mos-nll", "bench lstm", "bench step"])
 def test_output_folders_are_checked_before_the_work(command, tmp_path):
     (tmp_path / "file").write_text("x")
-    (tmp_path / "results").mkdir()
+    (tmp_path / "records").mkdir()
     assert "file" in fails(*command.split(), "--out", "file", cwd=tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "results"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "records"]
 
 
 def test_a_closed_pipe_is_silent():

@@ -115,5 +115,5 @@ app.command(short_help="Tell what a model's output layer can express.")(doctor.d
 app.command(short_help="Find where one run predicts better than another.")(compare.compare)
 app.command(short_help="Show every result beside the paper's.")(report.report)
 app.command(short_help="Check the paper's theory on a finite language.")(theory.theory)
-app.add_typer(data.app, name="data", short_help="List, check, make and prepare corpora.")
+app.add_typer(data.app, name="data", short_help="List, get, check, make and prepare corpora.")
 app.add_typer(bench.app, name="bench", short_help="Time the loss, the LSTM and training steps.")

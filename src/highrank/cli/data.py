@@ -1,4 +1,4 @@
-"""`highrank data`: list, check and prepare corpora, and manage the cache."""
+"""`highrank data`: list, get, check and prepare corpora, and manage the cache."""
 
 import contextlib
 import dataclasses
@@ -10,12 +10,12 @@ import typer
 from rich.text import Text
 
 from highrank.cli import data_make, data_prepare
-from highrank.cli.console import out, print_json, say
+from highrank.cli.console import out, print_json, print_written, progress, say
 from highrank.cli.options import AsJson, DataDir
 from highrank.errors import UserError
 
-app = typer.Typer(help="List, check, make and prepare corpora, and manage the cache.", no_args_is_help=True)
-app.command()(data_make.make)
+app = typer.Typer(help="List, get, check, make and prepare corpora, and manage the cache.", no_args_is_help=True)
+app.command(short_help="Make a corpus of your own text.")(data_make.make)
 app.command()(data_prepare.prepare)
 
 
@@ -41,11 +41,34 @@ def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
             counts = ", ".join(f"{split} {count:,}" for split, count in row["tokens"].items())
             say(f"  tokens     {counts}; vocabulary {row['vocabulary']:,}")
         say(f"  licence    {row['licence']}")
-        say(f"  get it     {row['source']}")
+        command = f"'highrank data get {row['name']}', or " if row["archive"] else ""
+        say(f"  get it     {command}{row['source']}")
         say(f"  your copy  {'included in Python' if row['embedded'] else row['folder'] or 'not found'}\n")
 
 
 @app.command()
+def get(
+    name: Annotated[str, typer.Argument(metavar="CORPUS", help="wikitext-2 or text8.")],
+    data_dir: DataDir = None,
+) -> None:
+    """Download a corpus whose licence allows it, and check it.
+
+    After an interruption, the same command continues where it stopped.
+    """
+    from functools import partial
+
+    from highrank.data.corpus import corpora_folder, corpus_info
+    from highrank.data.download import download_corpus
+
+    info = corpus_info(name)
+    folder = corpora_folder(data_dir) / name
+    with progress() as on_stage:
+        download_corpus(info, folder, partial(on_stage, f"download of {name}"))
+    say(f"{info.title}\nLicence: {info.licence}")
+    print_written(folder)
+
+
+@app.command(short_help="Check your copy of a corpus, or count the tokens of any folder.")
 def verify(
     name: Annotated[str, typer.Argument(metavar="CORPUS", help="A corpus of 'highrank data list', or any folder.")],
     data_dir: DataDir = None,

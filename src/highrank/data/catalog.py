@@ -14,6 +14,14 @@ SPLITS = ("train", "valid", "test")
 
 
 @dataclass(frozen=True)
+class Archive:
+    """A zip archive on the web."""
+
+    url: str
+    files: dict[str, str]  # name in the corpus folder by name in the archive
+
+
+@dataclass(frozen=True)
 class CorpusInfo:
     name: str
     title: str
@@ -25,6 +33,7 @@ class CorpusInfo:
     sha256: dict[str, str] | None = None
     embedded: bool = False  # comes with Python, so there is nothing to download
     suffix: Literal[".txt", ".jsonl"] = ".txt"  # of the three files; .jsonl: dialogs (`data.dialog`)
+    archive: Archive | None = None  # for `data.download`, where the licence allows it
 
 
 PENN = CorpusInfo(
@@ -61,6 +70,10 @@ WIKITEXT_2 = CorpusInfo(
         "valid": "f0737ed31fc1329026e95cb8b98e19c2a182c39c240ab909dc31abf2f8af58e8",
         "test": "d790b833ef8cf03a90db7bf1271b7520b83c45ce07ba3c1a9699df81e239eca0",
     },
+    archive=Archive(
+        "https://wikitext.smerity.com/wikitext-2-v1.zip",
+        {f"wikitext-2/wiki.{split}.tokens": f"{split}.txt" for split in SPLITS},
+    ),
 )
 
 ONE_BILLION_WORD = CorpusInfo(
@@ -94,6 +107,7 @@ TEXT8 = CorpusInfo(
     ),
     level="char",
     vocabulary=27,
+    archive=Archive("http://mattmahoney.net/dc/text8.zip", {"text8": "text8"}),
 )
 
 SWITCHBOARD = CorpusInfo(

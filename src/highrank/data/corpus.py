@@ -199,7 +199,7 @@ def find_folder(name: str, data_dir: Path | None, suffix: str = ".txt") -> Path:
 
     Each may be the corpus folder itself or hold a folder of the corpus's name. Its files end in `suffix`.
     """
-    folder = data_dir or Path(os.environ.get(DATA_VARIABLE) or cache_folder() / "data")
+    folder = corpora_folder(data_dir)
     for candidate in (folder / name, folder):
         if text8_file(candidate) if name == "text8" else _holds_corpus(candidate, suffix):
             return candidate
@@ -210,6 +210,11 @@ def find_folder(name: str, data_dir: Path | None, suffix: str = ".txt") -> Path:
         f"the corpus {name} was not found in {folder}: put {files} into {folder / name}, or set {DATA_VARIABLE} to "
         "the folder that holds them."
     )
+
+
+def corpora_folder(data_dir: Path | None) -> Path:
+    """Return the folder in which corpora of the catalog are looked for."""
+    return data_dir or Path(os.environ.get(DATA_VARIABLE) or cache_folder() / "data")
 
 
 def own_folder(name: str, data_dir: Path | None, suffix: str = ".txt") -> Path | None:
