@@ -17,16 +17,18 @@ if TYPE_CHECKING:
     from highrank.heads import MoCHead as MoCHead
     from highrank.heads import MoSHead as MoSHead
     from highrank.heads import SoftmaxHead as SoftmaxHead
-    from highrank.runs.folder import load as load
+    from highrank.runs.text_model import generate as generate
+    from highrank.runs.text_model import load as load
 
-__all__ = ["MoCHead", "MoSHead", "SoftmaxHead", "__version__", "load"]
+__all__ = ["MoCHead", "MoSHead", "SoftmaxHead", "__version__", "generate", "load"]
 
 # Imported on first use, so that commands without torch start quickly.
 _MODULES = {
     "MoCHead": "highrank.heads",
     "MoSHead": "highrank.heads",
     "SoftmaxHead": "highrank.heads",
-    "load": "highrank.runs.folder",
+    "generate": "highrank.runs.text_model",
+    "load": "highrank.runs.text_model",
 }
 
 

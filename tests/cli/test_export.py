@@ -57,10 +57,11 @@ def test_a_run_becomes_a_model_of_transformers(place, trained):
     from highrank import load
 
     highrank("export", "run", "--hf", "model", cwd=place)
-    ours, words, _ = load(trained)
+    loaded = load(trained)
+    ours = loaded.model
     model = AutoModelForCausalLM.from_pretrained(place / "model")
     ids = AutoTokenizer.from_pretrained(place / "model")("the cat\n", return_tensors="pt")["input_ids"]
-    assert [words[i] for i in ids[0]] == ["the", "cat", "<eos>"]
+    assert [loaded.words[i] for i in ids[0]] == ["the", "cat", "<eos>"]
     expected, _ = ours.log_prob(ids.t(), ours.initial_state(1))
     assert model(ids).logits[0].equal(expected[:, 0])
     assert "Perplexity" in (place / "model" / "README.md").read_text()

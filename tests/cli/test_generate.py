@@ -63,9 +63,13 @@ def test_unknown_words_are_an_error_without_unk(place, trained):
     assert '"elephant"' in fails("generate", "run", "--prompt", "elephant", cwd=place)
 
 
-@pytest.mark.parametrize("option", ["--prompt=", "--top-p=0", "--top-p=1.5", "--temperature=-1", "--top-k=0"])
+@pytest.mark.parametrize("option", ["--top-p=0", "--top-p=1.5", "--temperature=-1", "--top-k=0"])
 def test_impossible_options_are_errors(place, trained, option):
     assert option.partition("=")[0] in fails("generate", "run", option, cwd=place)
+
+
+def test_an_empty_prompt_is_an_error(place, trained):
+    assert "prompt" in fails("generate", "run", "--prompt", "", cwd=place)
 
 
 def test_characters_continue_a_prompt(place, characters):

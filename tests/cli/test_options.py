@@ -1,9 +1,8 @@
-"""Values of shared options: devices, times, sizes, and recipe values as --set accepts them."""
+"""Values of shared options: times, sizes, and recipe values as --set accepts them."""
 
 import pytest
-import torch
 
-from highrank.cli.options import find_device, format_setting, parse_bytes, parse_seconds
+from highrank.cli.options import format_setting, parse_bytes, parse_seconds
 from highrank.errors import UserError
 from highrank.recipes import RECIPES, flat, override
 
@@ -30,22 +29,6 @@ def test_sizes(text, size):
 def test_invalid_sizes(text):
     with pytest.raises(UserError):
         parse_bytes(text)
-
-
-def test_auto_is_the_gpu_if_there_is_one(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert [str(find_device(name)) for name in ("auto", "cpu", "cuda:1")] == ["cuda", "cpu", "cuda:1"]
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert str(find_device("auto")) == "cpu"
-
-
-@pytest.mark.parametrize("name", ["cuda:2", "gpu", "meta"])
-def test_unavailable_devices(name, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    with pytest.raises(UserError, match=name):
-        find_device(name)
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -111,10 +111,10 @@ def test_every_start_that_trains_is_a_piece(toy_corpus, tmp_path):
 
 def test_load_returns_model_words_and_recipe(toy_corpus, tmp_path):
     train(changed(max_epochs=1), toy_corpus, Run(tmp_path / "run"), CPU)
-    model, words, recipe = highrank.load(tmp_path / "run")
-    assert not model.training
-    assert words == toy_corpus.words
-    assert recipe.model == TOY.model
+    loaded = highrank.load(tmp_path / "run")
+    assert not loaded.model.training
+    assert loaded.words == toy_corpus.words
+    assert loaded.recipe.model == TOY.model
 
 
 # --- finetuning on request ------------------------------------------------------------------------------------------

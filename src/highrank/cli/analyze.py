@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from highrank.cli.console import out, print_json, print_written, progress
-from highrank.cli.options import AsJson, DataDir, Device, find_device
+from highrank.cli.options import AsJson, DataDir, Device
+from highrank.device import find_device
 
 if TYPE_CHECKING:
     from rich.table import Table

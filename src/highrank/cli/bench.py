@@ -11,7 +11,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from highrank.cli.console import print_in_parts, print_json, print_written, progress
-from highrank.cli.options import AsJson, Device, find_device
+from highrank.cli.options import AsJson, Device
+from highrank.device import find_device
 from highrank.errors import UserError
 
 if TYPE_CHECKING:

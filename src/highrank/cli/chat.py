@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from highrank.cli.console import note, say
-from highrank.cli.options import Device, RunFolder, find_device
+from highrank.cli.options import Device, RunFolder
+from highrank.device import find_device
 from highrank.errors import UserError
 
 PROMPT = "you> "

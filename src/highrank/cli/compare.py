@@ -8,7 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from highrank.cli.console import out, print_json, print_written, progress, say
-from highrank.cli.options import AsJson, DataDir, Device, find_device
+from highrank.cli.options import AsJson, DataDir, Device
+from highrank.device import find_device
 
 if TYPE_CHECKING:
     from highrank.analysis.compare import Comparison, Step

@@ -7,7 +7,8 @@ import typer
 
 from highrank.cli.analyze import CPU_TOKENS
 from highrank.cli.console import out, print_json, print_table, print_written, progress
-from highrank.cli.options import AsJson, Device, find_device
+from highrank.cli.options import AsJson, Device
+from highrank.device import find_device
 
 
 def doctor(

@@ -9,7 +9,8 @@ import typer
 
 import highrank
 from highrank.cli.console import note, print_json, progress, say
-from highrank.cli.options import AsJson, DataDir, Device, RunFolder, find_device
+from highrank.cli.options import AsJson, DataDir, Device, RunFolder
+from highrank.device import find_device
 from highrank.errors import UserError
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from highrank.cli.console import say
-from highrank.cli.options import DataDir, Device, find_device
+from highrank.cli.options import DataDir, Device
+from highrank.device import find_device
 from highrank.errors import UserError
 
 DEFAULT_ANALYSIS = Path("analysis/analysis.json")

@@ -1,6 +1,5 @@
 """`highrank generate`: continue a text with a trained run."""
 
-import itertools
 import secrets
 from typing import Annotated
 
@@ -8,7 +7,8 @@ import typer
 
 import highrank
 from highrank.cli.console import note
-from highrank.cli.options import Device, RunFolder, find_device
+from highrank.cli.options import Device, RunFolder
+from highrank.device import find_device
 from highrank.errors import UserError
 
 
@@ -43,38 +43,23 @@ def generate(
     """
     import torch
 
-    from highrank.data.corpus import EOS
-    from highrank.evaluation.generate import continue_by_beam
-    from highrank.evaluation.generate import generate as generate_ids
-    from highrank.runs.folder import Run
-
-    torch_device = find_device(device)
-    loaded = highrank.load(run, torch_device)
-    codec = Run(run).codec()
-    if codec.eos is None:
-        prompt = prompt.replace(EOS, " ")  # text8 has no line ends
-    encoded = codec.encode(prompt)
-    if not encoded.ids:
-        raise UserError("--prompt is empty: give at least one word, for example --prompt '<eos>'.")
-    if encoded.unknown:
-        note(f"not in the vocabulary, replaced by <unk>: {' '.join(encoded.unknown)}")
-    ids = torch.tensor(encoded.ids, device=torch_device)
     if beam is not None and samples > 1:
         raise UserError("--beam N already prints N continuations: leave out --samples.")
+    model = highrank.load(run, find_device(device))
+    if unknown := model.codec.encode(prompt).unknown:
+        note(f"not in the vocabulary, replaced by <unk>: {' '.join(unknown)}")
     if beam is not None:
-        if codec.eos is None:
-            raise UserError(f"{run} has no line ends, where a beam search would stop: leave out --beam.")
-        found = continue_by_beam(loaded.model, ids, eos=codec.eos, beam_size=beam, max_length=length)
-        for words, log_prob in zip(found.to_lists()[0], found.log_prob[:, 0].tolist(), strict=False):
-            text = codec.decode(encoded.ids + words).strip("\n")
-            print(f"{log_prob:9.2f}  {text}")
+        for found in model.beam_search(prompt, beam_size=beam, length=length):
+            print(f"{found.log_prob:9.2f}  {found.text}")
         return
-    if seed is None and temperature > 0:
+    shown = seed is None and temperature > 0
+    if seed is None:
         seed = secrets.randbelow(2**32)
+    generator = torch.Generator().manual_seed(seed)
+    texts = [
+        model.generate(prompt, length=length, temperature=temperature, top_k=top_k, top_p=top_p, generator=generator)
+        for _ in range(samples)
+    ]
+    if shown:
         note(f"--seed {seed} gives this text again.")
-    generator = torch.Generator().manual_seed(seed or 0)
-    for sample in range(samples):
-        if sample > 0:
-            print()
-        stream = generate_ids(loaded.model, ids, temperature=temperature, top_k=top_k, top_p=top_p, generator=generator)
-        print(codec.decode([*encoded.ids, *itertools.islice(stream, length)]).strip("\n"))
+    print("\n\n".join(texts))

@@ -2,14 +2,11 @@
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from highrank.errors import UserError
-
-if TYPE_CHECKING:
-    import torch
 
 RECORDS = Path("records")  # where 'highrank record' writes and 'highrank report' reads
 
@@ -23,21 +20,6 @@ DataDir = Annotated[
 Device = Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda or cuda:N.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as made by 'highrank train'.")]
-
-
-def find_device(name: str) -> "torch.device":
-    """Return the device of that name; "auto" is a GPU if there is one, else the CPU."""
-    import torch
-
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if name == "auto":
-        return torch.device("cuda" if count else "cpu")
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
-        raise UserError(f'"{name}" is not a device: choose auto, cpu, cuda or cuda:N.')
-    device = torch.device(name)
-    if device.type == "cuda" and (device.index or 0) >= count:
-        raise UserError(f"the device {name} is not available ({count} CUDA devices found): use --device cpu.")
-    return device
 
 
 def parse_seconds(text: str) -> float:

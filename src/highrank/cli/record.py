@@ -7,7 +7,8 @@ import typer
 
 from highrank.cli.console import print_written, progress, say
 from highrank.cli.evaluate import TuneTokens, format_search, print_point
-from highrank.cli.options import RECORDS, DataDir, Device, RunFolder, find_device
+from highrank.cli.options import RECORDS, DataDir, Device, RunFolder
+from highrank.device import find_device
 from highrank.errors import UserError
 
 if TYPE_CHECKING:

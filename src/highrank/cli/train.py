@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from highrank.cli.console import out, print_written, say
-from highrank.cli.options import DataDir, Device, find_device, format_setting, parse_seconds
+from highrank.cli.options import DataDir, Device, format_setting, parse_seconds
+from highrank.device import find_device
 from highrank.errors import UserError
 
 if TYPE_CHECKING:

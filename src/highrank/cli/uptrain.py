@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from highrank.cli.console import print_table, print_written, progress
-from highrank.cli.options import Device, find_device, parse_seconds
+from highrank.cli.options import Device, parse_seconds
+from highrank.device import find_device
 
 
 def uptrain(

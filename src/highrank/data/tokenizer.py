@@ -127,15 +127,14 @@ class TextCodec:
         return self.index.get(EOS)
 
     def encode(self, text: str) -> Encoded:
-        """Return the ids of a text, in which a line break or `<eos>` ends a line.
+        """Return the ids of a text, in which a line break or `<eos>` ends a line (or is a space, as in text8).
 
         Raise a UserError for an unknown word if the vocabulary has no `<unk>`.
         """
         first, *rest = re.split(rf" ?{EOS} ?|\n", text)
         ids, unknown = self._encode_line(first)
         for line in rest:
-            if self.eos is not None:
-                ids.append(self.eos)
+            ids.append(self.eos if self.eos is not None else self.index.get(" ", 0))
             encoded = self._encode_line(line)
             ids += encoded.ids
             unknown += encoded.unknown

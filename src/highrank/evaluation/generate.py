@@ -24,6 +24,8 @@ def generate(
     generator: torch.Generator | None = None,
 ) -> Iterator[int]:
     """Yield ids that continue `prompt`, without end. Temperature 0 always takes the likeliest word."""
+    if temperature < 0 or (top_k is not None and top_k < 1) or not 0 < (1.0 if top_p is None else top_p) <= 1:
+        raise ValueError(f"impossible sampling: temperature={temperature}, top_k={top_k}, top_p={top_p}")
     log_p, state = _log_prob(model, prompt[:, None], model.initial_state(1))
     while True:
         word = sample_word(log_p[-1, 0].float(), temperature, top_k, top_p, generator)

@@ -25,7 +25,8 @@ from highrank.heads import Head, MoCHead, MoSHead, SoftmaxHead
 from highrank.models import LanguageModel
 from highrank.models.awd_lstm import WeightDropLSTM
 from highrank.ops.lstm import State
-from highrank.runs.folder import Run, load
+from highrank.runs.folder import Run
+from highrank.runs.text_model import load
 
 MAX_STATES = 4096  # kept recurrent states: 80 MB for the paper's model on Penn Treebank
 
@@ -88,8 +89,11 @@ class RunModel:
     def __init__(self, folder: Path, device: torch.device) -> None:
         self.folder = folder
         self.name = folder.resolve().name
-        self.model, self.words, self.recipe = load(folder, device)
-        self.codec = Run(folder).codec()
+        loaded = load(folder, device)
+        self.model = loaded.model
+        self.words = loaded.words
+        self.recipe = loaded.recipe
+        self.codec = loaded.codec
         self.by_word = self.codec.level == "word"
         self.eos = self.codec.eos
         self.start = self.codec.index.get(" ", 0) if self.eos is None else self.eos  # text8 has no line ends

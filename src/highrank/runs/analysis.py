@@ -22,9 +22,10 @@ from highrank.errors import UserError
 from highrank.files import read_json, write_json
 from highrank.progress import OnStage, no_stages
 from highrank.runs import checkpoint as checkpoints
-from highrank.runs.folder import Run, load, run_corpus
+from highrank.runs.folder import Run, run_corpus
 from highrank.runs.provenance import provenance
 from highrank.runs.record import read_summary
+from highrank.runs.text_model import load
 from highrank.schema import SchemaError, from_json, to_json
 
 CPU = torch.device("cpu")

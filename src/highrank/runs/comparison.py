@@ -14,7 +14,8 @@ from highrank.analysis.compare import Comparison, check_request, compare
 from highrank.errors import UserError
 from highrank.progress import OnStage, no_stages
 from highrank.runs.cache import cached_reading
-from highrank.runs.folder import Run, load, run_corpus
+from highrank.runs.folder import Run, run_corpus
+from highrank.runs.text_model import load
 
 
 def compare_runs(

@@ -30,8 +30,9 @@ from highrank.errors import UserError
 from highrank.heads import MoSHead
 from highrank.progress import OnStage, no_stages
 from highrank.runs.analysis import CPU, analyze_run, first_tokens
-from highrank.runs.folder import Run, load
+from highrank.runs.folder import Run
 from highrank.runs.provenance import provenance
+from highrank.runs.text_model import load
 
 SHOWN = 100  # unargmaxable tokens written as text
 
@@ -94,10 +95,9 @@ class _Subject:
 
 
 def _open_run(folder: Path, device: torch.device) -> _Subject:
-    model, words, recipe = load(folder, device)
-    model.double()
+    loaded = load(folder, device)
+    model = loaded.model.double()
     head = model.head
-    codec = Run(folder).codec()
 
     def softmaxes(ids: Tensor) -> Softmaxes:
         state = model.initial_state(1)
@@ -108,12 +108,12 @@ def _open_run(folder: Path, device: torch.device) -> _Subject:
 
     return _Subject(
         name=folder.resolve().name,
-        head=recipe.model.head,
-        n_components=recipe.model.n_components,
+        head=loaded.recipe.model.head,
+        n_components=loaded.recipe.model.n_components,
         weight=head.weight.detach(),
         bias=None if head.bias is None else head.bias.detach(),
-        words=lambda ids: [words[i] for i in ids],
-        encode=lambda text: torch.tensor(codec.encode(text).ids),
+        words=lambda ids: [loaded.words[i] for i in ids],
+        encode=loaded.encode,
         softmaxes=softmaxes,
         analyze=lambda ids, on_stage, options: analyze_run(folder, ids, on_stage, **options),
     )

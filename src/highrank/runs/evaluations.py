@@ -31,9 +31,10 @@ from highrank.recipes import cache_settings, dynamic_settings
 from highrank.recipes.recipe import DynamicSettings
 from highrank.runs import checkpoint as checkpoints
 from highrank.runs.cache import cached_statistics
-from highrank.runs.folder import Run, load
+from highrank.runs.folder import Run
 from highrank.runs.provenance import Provenance, provenance
 from highrank.runs.record import Adaptation, RunRecord, current_summary, read_record
+from highrank.runs.text_model import load
 from highrank.schema import from_json, to_json
 
 PUBLISHED: dict[str, Callable[[str], Settings]] = {"dynamic": dynamic_settings, "cache": cache_settings}

@@ -1,4 +1,4 @@
-"""A run folder, which holds everything about one training run, and `load`, which opens it.
+"""A run folder, which holds everything about one training run.
 
 run.json                     recipe, corpus and provenance
 vocabulary.json              the words by id
@@ -16,7 +16,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import filelock
 import torch
@@ -30,7 +30,7 @@ from highrank.data.tokenizer import TextCodec
 from highrank.errors import UserError
 from highrank.files import new_folder, read_json, read_tensors, write_json, write_text
 from highrank.memory import require_bytes
-from highrank.models import LanguageModel, build_model
+from highrank.models import LanguageModel
 from highrank.models.seq2seq import Seq2Seq
 from highrank.recipes import AnyRecipe, DialogRecipe, Recipe
 from highrank.recipes.settings import from_resolved, override
@@ -43,25 +43,6 @@ from highrank.training.state import set_weights
 
 # Measured while a text is read and cut into columns, for each byte of it. A BPE has fewer tokens than there are words.
 MEMORY_PER_BYTE: dict[Level, int] = {"word": 9, "char": 23, "bpe": 9}
-
-
-class Loaded(NamedTuple):
-    model: LanguageModel  # in evaluation mode
-    words: list[str]  # the vocabulary by id
-    recipe: Recipe
-
-
-def load(run: str | Path, device: str | torch.device = "cpu") -> Loaded:
-    """Load the best language model of a run, its vocabulary and its recipe. `runs.dialog` loads dialog models.
-
-    >>> model, words, recipe = highrank.load("runs/ptb-mos")  # doctest: +SKIP
-    """
-    opened = Run(Path(run))
-    recipe = opened.language_recipe()
-    words = opened.words()
-    model = build_model(recipe.model, len(words))
-    opened.load_weights(model)
-    return Loaded(model.to(device).eval(), words, recipe)
 
 
 def load_data(recipe: AnyRecipe, data_dir: Path | None) -> Corpus | DialogCorpus:

@@ -4,8 +4,9 @@ from pathlib import Path
 
 from highrank.evaluation.score import format_score
 from highrank.files import whole_folder, write_text
-from highrank.runs.folder import Run, load
+from highrank.runs.folder import Run
 from highrank.runs.record import read_summary
+from highrank.runs.text_model import load
 
 CARD = """\
 ---
@@ -42,7 +43,8 @@ def export_hf(run: Run, folder: Path) -> list[Path]:
     """Write the best weights of a language model into a new `folder`, and return the files written."""
     from highrank.hf.language_model import from_language_model, make_tokenizer
 
-    model, words, recipe = load(run.folder)
+    loaded = load(run.folder)
+    recipe = loaded.recipe
     level = recipe.data.level
     summary = read_summary(run)
     scores = "Not evaluated yet."
@@ -54,11 +56,11 @@ def export_hf(run: Run, folder: Path) -> list[Path]:
         head=recipe.model.head,
         corpus=Path(recipe.data.corpus).name,
         scores=scores,
-        vocabulary=len(words),
+        vocabulary=len(loaded.words),
         unit={"word": "words", "char": "characters", "bpe": "pieces of words"}[level],
     )
     with whole_folder(folder) as temporary:
-        from_language_model(model, recipe.model, words).save_pretrained(temporary)
-        make_tokenizer(run.codec()).save_pretrained(temporary)
+        from_language_model(loaded.model, recipe.model, loaded.words).save_pretrained(temporary)
+        make_tokenizer(loaded.codec).save_pretrained(temporary)
         write_text(temporary / "README.md", card)
     return sorted(folder.iterdir())

@@ -26,8 +26,9 @@ from highrank.recipes.recipe import CacheSettings, DynamicSettings
 from highrank.runs import checkpoint as checkpoints
 from highrank.runs.checkpoint import Piece
 from highrank.runs.dialog import DialogScores, dialog_perplexity, dialog_scores, load_dialog
-from highrank.runs.folder import Run, load
+from highrank.runs.folder import Run
 from highrank.runs.provenance import Provenance
+from highrank.runs.text_model import load
 from highrank.schema import SchemaError, from_json, to_json
 from highrank.training.state import StageResult
 
