@@ -6,7 +6,7 @@ Among the runs of a recipe, the one with the best validation perplexity represen
 from collections.abc import Iterable
 from dataclasses import replace
 
-from highrank.recipes import RECIPES, Recipe
+from highrank.recipes import RECIPES, AnyRecipe, Recipe
 from highrank.report import paper
 from highrank.report.records import RecordedRun
 from highrank.report.results import NOT_RUN, PERPLEXITY, Result, ResultTable
@@ -49,7 +49,7 @@ def final_perplexity(run: RecordedRun) -> Result:
     return perplexity(run, "finetuned" if run.is_finetuned else "trained")
 
 
-def runs_of(recipe: Recipe, runs: Iterable[RecordedRun]) -> list[RecordedRun]:
+def runs_of(recipe: AnyRecipe, runs: Iterable[RecordedRun]) -> list[RecordedRun]:
     """Return the runs of a recipe's own model on its own text."""
     return [run for run in runs if run.record.recipe == recipe.name and run.has_recipe_model]
 

@@ -22,7 +22,7 @@ def write_report(report: Report, folder: Path) -> list[Path]:
     page = folder / "report.html"
     files = [page]
     images = {}
-    for corpus, title in {**CORPORA, "text8": "text8"}.items():
+    for corpus, title in {**CORPORA, "text8": "text8", "swda": "Switchboard"}.items():
         if figure := learning_curves(corpus, report.runs):
             png, svg = (folder / "figures" / f"curves-{corpus}.{suffix}" for suffix in ("png", "svg"))
             files += save_figure(figure, [png, svg])

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from highrank.evaluation.score import bits_per_character
 from highrank.plotting import HEADS, ORANGE, PURPLE, SKY, pyplot
-from highrank.recipes import RECIPES
+from highrank.recipes import ALL_RECIPES, Recipe
 from highrank.report.perplexity import in_paper, runs_of
 from highrank.report.records import RecordedRun
 
@@ -25,19 +25,20 @@ def learning_curves(corpus: str, runs: list[RecordedRun]) -> "Figure | None":
 
     A dot marks the start of averaging, a triangle the start of finetuning. Dotted lines are the paper's results.
     """
-    recipes = [recipe for recipe in RECIPES.values() if recipe.name.startswith(f"{corpus}-")]
+    recipes = [recipe for recipe in ALL_RECIPES.values() if recipe.name.startswith(f"{corpus}-")]
     longest = {recipe: max(runs_of(recipe, runs), key=_length, default=None) for recipe in recipes}
     shown = [(recipe, run) for recipe, run in longest.items() if run and _length(run)]
     if not shown:
         return None
     figure, axes = pyplot().subplots(1, 2, figsize=(9.9, 3.8), layout="constrained")
-    quantity = "bits per character" if shown[0][0].data.level == "char" else "perplexity"
+    quantity = "bits per character" if _is_char(shown[0][1]) else "perplexity"
     lowest = min(score for _, run in shown for score in _scores(run) if score is not None)
     for axis, unit in zip(axes, ("epoch", "minute"), strict=True):
         for recipe, run in shown:
             colour = COLOURS.get(recipe.name.removeprefix(f"{corpus}-"), SKY)
             _plot_run(axis, run, unit, color=colour, label=f"{recipe.name}, {run.record.seconds / 60:.0f} min")
-            if numbers := in_paper(recipe):
+            # The paper's dialog models had other training dialogs.
+            if isinstance(recipe, Recipe) and (numbers := in_paper(recipe)):
                 axis.axhline(numbers.valid, color=colour, linestyle=":", linewidth=1.0, alpha=0.8)
         axis.set(ylim=(lowest * 0.94, lowest * 1.7), xlim=(0, None), xlabel=unit, ylabel=f"validation {quantity}")
         axis.grid(color="#888888", alpha=0.25, linewidth=0.6)
@@ -60,9 +61,13 @@ def _plot_run(axis: Any, run: RecordedRun, unit: str, color: str, label: str) ->
 def _scores(run: RecordedRun) -> list[float | None]:
     """Return the validation score of every epoch; None where the loss was not finite."""
     valid_ppl = run.record.curve.valid_ppl
-    if run.record.settings["data"]["level"] != "char":
+    if not _is_char(run):
         return valid_ppl
     return [None if ppl is None else bits_per_character(ppl) for ppl in valid_ppl]
+
+
+def _is_char(run: RecordedRun) -> bool:
+    return run.record.settings["data"].get("level") == "char"
 
 
 def _length(run: RecordedRun) -> int:
