@@ -124,8 +124,8 @@ def test_the_custom_operator_passes_opcheck(impl, needed):
     for i in range(4):
         inputs[i].requires_grad_(i in needed)
     needs = [i in needed for i in range(4)]
-    for draws, eps in ((None, None), (torch.rand(len(targets)), 0.5)):
-        arguments = (*inputs, targets, draws, eps, impl, torch.float32, 4 * K * V * 4, needs)
+    for margins, draws, eps in ((None, None, None), (torch.rand(len(targets), K), torch.rand(len(targets)), 0.5)):
+        arguments = (*inputs, targets, margins, draws, eps, impl, torch.float32, 4 * K * V * 4, needs)
         torch.library.opcheck(custom_op._forward, arguments)
 
 

@@ -100,6 +100,18 @@ def test_initial_weights_follow_the_released_code(name):
     assert 0.09 < head.weight.max() <= 0.1
 
 
+@pytest.mark.parametrize("name", HEADS)
+def test_adversarial_margins_act_in_training_only(name):
+    head, width = make(name)
+    g, targets = torch.randn(7, 3, width), torch.randint(V, (7, 3))
+    plain = head.nll(g, targets)
+    head.adversarial = 0.1
+    attacked = head.nll(g, targets)
+    assert (attacked >= plain).all()
+    assert (attacked > plain).any()
+    assert torch.equal(head.eval().nll(g, targets), plain)
+
+
 @pytest.mark.parametrize("name", ["moc", "mos"])
 def test_components_are_mixture_weights_and_context_vectors(name):
     head, width = make(name)

@@ -52,8 +52,9 @@ def leaf(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 def compile_all() -> None:
     for dtype, d, v in ((torch.bfloat16, 280, 10_000), (torch.float16, 520, 10_000), (torch.float32, 24, 200)):
         h, log_pi, weight, bias = leaf(4, 3, d, dtype=dtype), leaf(4, 3), leaf(v, d), leaf(v)
-        for sample in (None, RowSample(0.5, torch.zeros(4))):
-            nll = mos_nll(h, log_pi, weight, bias, torch.zeros(4, dtype=torch.long), skip=False, sample=sample)
+        targets = torch.zeros(4, dtype=torch.long)
+        for sample, margins in ((None, None), (RowSample(0.5, torch.zeros(4)), torch.zeros(4, 3))):
+            nll = mos_nll(h, log_pi, weight, bias, targets, skip=False, sample=sample, margins=margins)
             nll.sum().backward()
     for seed, drop in ((None, 0.0), (torch.ones(1, dtype=torch.long), 0.5)):
         shapes = (48, 10), (48, 12)

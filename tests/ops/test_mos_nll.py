@@ -310,7 +310,7 @@ def test_options_reach_the_implementation(impl, monkeypatch):
     inputs, targets = make(RAGGED, torch.float32)
     with torch.autocast(DEVICE, torch.bfloat16):
         mos_nll(*[x.to(DEVICE) for x in inputs], targets.to(DEVICE), impl=impl, slab_bytes=12345)
-    assert seen == {"compute_dtype": torch.bfloat16, "slab_bytes": 12345, "sample": None}
+    assert seen == {"compute_dtype": torch.bfloat16, "slab_bytes": 12345, "sample": None, "margins": None}
 
 
 def test_the_reference_rounds_its_products_only():

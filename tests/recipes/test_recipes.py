@@ -122,6 +122,7 @@ def test_settings_override_values_of_every_type():
         ("train.alpha=inf", "train.alpha"),
         ("train.alpha=-1", "train.alpha"),
         ("train.input_noise=-0.1", "train.input_noise"),
+        ("train.adversarial=-1", "train.adversarial"),
         ("train.clip=0", "train.clip"),
         ("train.max_epochs=0", "train.max_epochs"),
         ("train.finetune_max_epochs=0", "train.finetune_max_epochs"),
@@ -139,7 +140,10 @@ def test_a_bad_setting_names_its_key(setting, names):
         override(get_recipe("ptb-mos"), [setting])
 
 
-@pytest.mark.parametrize("setting", ["train.clip=inf", "train.alpha=0", "train.finetunes=0", "train.finetune_lr=none"])
+@pytest.mark.parametrize(
+    "setting",
+    ["train.clip=inf", "train.alpha=0", "train.finetunes=0", "train.finetune_lr=none", "train.finetune_adversarial=0"],
+)
 def test_values_that_turn_something_off_are_valid(setting):
     override(get_recipe("ptb-mos"), [setting])
 

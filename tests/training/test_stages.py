@@ -209,6 +209,17 @@ def test_input_noise_ends_with_the_first_stage(toy_corpus):
     assert resumed.model.backbone.input_noise == 0.15
 
 
+@pytest.mark.parametrize(("finetune", "expected"), [(0.02, 0.02), (0.0, 0.0), (None, 0.01)])
+def test_finetuning_may_have_its_own_adversary(toy_corpus, finetune, expected):
+    training = start(toy_corpus, adversarial=0.01, finetune_adversarial=finetune, finetunes=1)
+    assert training.model.head.adversarial == 0.01
+    losses(training, 1)
+    training.end_epoch(3.0)
+    training.start_finetuning()
+    assert training.model.head.adversarial == expected
+    losses(training, 1)
+
+
 def test_finetuning_on_request_drops_the_current_epoch(toy_corpus):
     training = start(toy_corpus)
     training.end_epoch(3.0)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from highrank.ops import is_autocast
-from highrank.ops.mos_nll import Impl
+from highrank.ops.mos_nll import Impl, adversarial_margins
 from highrank.ops.parameters import INIT_RANGE, new_embedding
 
 
@@ -23,6 +23,7 @@ class Head(nn.Module):
     impl: Impl  # how `mos_nll` computes the loss
     slab_bytes: int | None  # how many bytes of logits it may hold; None: its default
     sample_below: float | None = None  # the responsibilities whose gradients it samples; None: exact gradients
+    adversarial: float = 0.0  # eps of `adversarial_margins`, which lower the targets' logits in training; 0: none
 
     def nll(
         self, g: Tensor, targets: Tensor, *, ignore_index: int | None = None, slab_bytes: int | None = None
@@ -38,6 +39,12 @@ class Head(nn.Module):
     def log_prob(self, g: Tensor) -> Tensor:
         """Return the log-probabilities of the whole vocabulary, (..., V)."""
         raise NotImplementedError
+
+    def margins(self, h: Tensor, targets: Tensor) -> Tensor | None:
+        """Return how much training lowers the targets' logits, (N, K, D), (N,) -> (N, K), or None."""
+        if not self.training or self.adversarial == 0:
+            return None
+        return adversarial_margins(h, self.weight, targets, self.adversarial)
 
     def forward(
         self,

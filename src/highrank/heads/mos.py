@@ -156,15 +156,18 @@ class MoSHead(Head):
         """Return -log p of each target, shape (...), without building (N, K, V); `Head.nll` explains the options."""
         tokens = mask_padding(g, targets, self.vocab_size, ignore_index)
         log_pi, h = self.softmaxes(tokens.g)
+        h = h.reshape(-1, *h.shape[-2:])  # (N, K, D)
+        words = tokens.targets.reshape(-1)  # (N,)
         nll = mos_nll(
-            h.reshape(-1, *h.shape[-2:]),  # (N, K, D)
+            h,
             log_pi.reshape(-1, log_pi.shape[-1]),  # (N, K)
             self.weight,
             self.bias,
-            tokens.targets.reshape(-1),
+            words,
             impl=self.impl,
             slab_bytes=self.slab_bytes if slab_bytes is None else slab_bytes,
             sample_below=self.sample_below,
+            margins=self.margins(h, words),
         )
         return tokens.zero_padding(nll.view(targets.shape))
 

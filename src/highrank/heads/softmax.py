@@ -75,14 +75,16 @@ class SoftmaxHead(Head):
         """Return -log p of each target, shape (...), without building (N, V); `Head.nll` explains the options."""
         tokens = mask_padding(g, targets, self.vocab_size, ignore_index)
         h = self.context(tokens.g).reshape(-1, 1, self.embed_dim)  # (N, 1, D): a mixture of one
+        words = tokens.targets.reshape(-1)  # (N,)
         nll = mos_nll(
             h,
             h.new_zeros(len(h), 1, dtype=torch.promote_types(h.dtype, torch.float32)),  # log pi = log 1
             self.weight,
             self.bias,
-            tokens.targets.reshape(-1),
+            words,
             impl=self.impl,
             slab_bytes=self.slab_bytes if slab_bytes is None else slab_bytes,
+            margins=self.margins(h, words),
         )
         return tokens.zero_padding(nll.view(targets.shape))
 

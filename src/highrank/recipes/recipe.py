@@ -74,6 +74,8 @@ class TrainSpec(ScheduleSpec):
     window_multiple: int = 1  # window lengths are rounded to multiples of this, so that few CUDA graphs are needed
     alpha: float = 2.0  # AR: activation regularisation of g
     beta: float = 1.0  # TAR: temporal activation regularisation of the raw hidden states
+    adversarial: float = 0.0  # eps of adversarial softmax (`ops.mos_nll.adversarial`)
+    finetune_adversarial: float | None = None  # None: same as adversarial
     input_noise: float = 0.0  # standard deviation of normal noise on the embedded words, in the first stage
     partial_shuffle: bool = False  # start each column at a random row, every epoch (`data.batches.rotate`)
 

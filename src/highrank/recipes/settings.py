@@ -110,6 +110,8 @@ MAY_BE_ZERO = (
     "train.weight_decay",
     "train.alpha",
     "train.beta",
+    "train.adversarial",
+    "train.finetune_adversarial",
     "train.input_noise",
     "train.max_over_bptt",
     "train.finetunes",

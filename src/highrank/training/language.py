@@ -76,7 +76,12 @@ class LanguageTask:
         return len(self.columns) - 1  # the last row is only a target
 
     def start_stage(self, stage: int) -> None:
-        self.model.backbone.input_noise = self.train.input_noise if stage == 0 else 0.0
+        train = self.train
+        self.model.backbone.input_noise = train.input_noise if stage == 0 else 0.0
+        eps = train.adversarial
+        if stage > 0 and train.finetune_adversarial is not None:
+            eps = train.finetune_adversarial
+        self.model.head.adversarial = eps
 
     def minibatches(self, state: TrainingState, rng: np.random.Generator) -> Iterator[Minibatch]:
         """Yield the remaining windows of the pass. The learning rate is proportional to their lengths."""

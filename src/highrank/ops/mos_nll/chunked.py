@@ -10,6 +10,7 @@ upstream gradient u_n. dW and db are sums over rows: for a mean or a sum, u_n is
 Otherwise the backward pass scales them by the most frequent u_n, and visits the tokens with another u_n again.
 
 With a `RowSample`, the gradients are computed from the kept rows of a slab alone, with their weights in place of r.
+Margins are subtracted from the slab's logits; the rest is the same.
 
 The bias is one more column of W, against a column of ones in h, so its gradient is a column of dW.
 """
@@ -39,9 +40,11 @@ def mos_nll(
     compute_dtype: torch.dtype | None = None,
     slab_bytes: int | None = None,
     sample: RowSample | None = None,
+    margins: Tensor | None = None,
 ) -> Tensor:
     """(N, K, D), (N, K), (V, D), (V,) or None, (N,) -> (N,), with matrix products in `compute_dtype`."""
-    return _MosNLL.apply(h, log_pi, weight, bias, targets, Sizes.of(h, weight, compute_dtype, slab_bytes), sample)
+    sizes = Sizes.of(h, weight, compute_dtype, slab_bytes)
+    return _MosNLL.apply(h, log_pi, weight, bias, targets, margins, sizes, sample)
 
 
 class Inputs(NamedTuple):
@@ -50,6 +53,12 @@ class Inputs(NamedTuple):
     weight: Tensor  # (V, D)
     bias: Tensor | None  # (V,)
     targets: Tensor  # (N,)
+    margins: Tensor | None = None  # (N, K)
+
+    def of(self, tokens: slice | Tensor) -> "Inputs":
+        """Return the inputs of some of the tokens."""
+        margins = None if self.margins is None else self.margins[tokens]
+        return Inputs(self.h[tokens], self.log_pi[tokens], self.weight, self.bias, self.targets[tokens], margins)
 
 
 class Sizes(NamedTuple):
@@ -77,12 +86,12 @@ class _MosNLL(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, h: Tensor, log_pi: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor,
-        sizes: Sizes, sample: RowSample | None,
+        margins: Tensor | None, sizes: Sizes, sample: RowSample | None,
     ) -> Tensor:  # fmt: skip
         h_needs, _, w_needs, b_needs = ctx.needs_input_grad[:4]
         # A CUDA graph cannot read the upstream gradient, so there the backward pass computes all of dW.
         dw_now = (w_needs or b_needs) and not is_capturing(h)
-        inputs = Inputs(h, log_pi, weight, bias, targets)
+        inputs = Inputs(h, log_pi, weight, bias, targets, margins)
         nll, r, dh, dw = forward(inputs, sizes, sample, h_needs, dw_now)
         ctx.save_for_backward(*inputs, r, dh, dw)
         ctx.sizes = sizes
@@ -95,14 +104,14 @@ class _MosNLL(torch.autograd.Function):
         # Read saved_tensors only once: activation checkpointing does not allow a second unpacking.
         *inputs, r, dh, dw = ctx.saved_tensors
         needs = ctx.needs_input_grad[:4]
-        return *gradients(upstream, Inputs(*inputs), r, dh, dw, ctx.sizes, ctx.sample, needs), None, None, None
+        return *gradients(upstream, Inputs(*inputs), r, dh, dw, ctx.sizes, ctx.sample, needs), None, None, None, None
 
 
 def forward(
     inputs: Inputs, sizes: Sizes, sample: RowSample | None, needs_dh: bool, needs_dw: bool
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     """Return nll (N,), r (N, K) and, if needed, dh (N, K, D) and [dW, db] (V, D + bias) for upstream gradients of 1."""
-    h, log_pi, weight, bias, targets = inputs
+    h, _, weight, bias, *_ = inputs
     n, k, _ = h.shape
     w = with_bias_column(weight, bias, sizes)  # (V, D + bias columns)
     nll = torch.empty(n, dtype=sizes.accumulate, device=h.device)
@@ -113,7 +122,7 @@ def forward(
         rows = slice(start, start + sizes.tokens)
         slab_dh = None if dh is None else dh[rows]
         slab_sample = None if sample is None else sample.of(rows)
-        _visit_slab(h[rows], log_pi[rows], w, targets[rows], sizes, slab_sample, nll[rows], r[rows], slab_dh, dw, None)
+        _visit_slab(inputs.of(rows), w, sizes, slab_sample, nll[rows], r[rows], slab_dh, dw, None)
     return nll, r, dh, dw
 
 
@@ -128,7 +137,7 @@ def gradients(
     needs: Sequence[bool],
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
     """Return the gradients of h, log pi, W and b that are needed, given the results of `forward`."""
-    h, log_pi, weight, bias, _ = inputs
+    h, log_pi, weight, bias, *_ = inputs
     upstream = upstream.to(r.dtype)
     if dh is not None:
         dh = (dh * upstream[:, None, None]).to(h.dtype)
@@ -154,10 +163,8 @@ def gradients(
 
 
 def _visit_slab(
-    h: Tensor,
-    log_pi: Tensor,
-    w: Tensor,
-    targets: Tensor,
+    inputs: Inputs,  # of the slab's tokens
+    w: Tensor,  # [W, b]
     sizes: Sizes,
     sample: RowSample | None,
     nll: Tensor,  # out
@@ -167,11 +174,14 @@ def _visit_slab(
     upstream: Tensor | None,  # (tokens,); None: ones
 ) -> None:
     """Compute loss and responsibilities of a slab of tokens, and add what it contributes to the gradients."""
+    h, log_pi, _, _, targets, margins = inputs
     tokens, k, d = h.shape
     a = _with_ones(h.reshape(tokens * k, d).to(sizes.compute), w.shape[1])  # (tokens K, D + bias columns)
     y = targets.repeat_interleave(k)[:, None]  # (tokens K, 1)
 
     z = _matmul(a, w.T, sizes)  # (tokens K, V): the slab, overwritten below by log p, p and p - onehot
+    if margins is not None:
+        z.scatter_add_(1, y, -margins.reshape(-1, 1).to(z.dtype))
     torch.log_softmax(z, dim=1, out=z)
     joint = log_pi.to(sizes.accumulate) + z.gather(1, y).view(tokens, k)  # log pi_k p_k(y)
     torch.logsumexp(joint, dim=1, out=nll)
@@ -206,14 +216,14 @@ def _add_weight_gradient(
     inputs: Inputs, sizes: Sizes, which: Tensor, upstream: Tensor, dw: Tensor, sample: RowSample | None
 ) -> None:
     """Add the weight gradient of the tokens `which` to `dw`, each scaled by its upstream gradient."""
-    h, log_pi, weight, bias, targets = inputs
+    h, _, weight, bias, *_ = inputs
     w = with_bias_column(weight, bias, sizes)
     nll = torch.empty(sizes.tokens, dtype=sizes.accumulate, device=h.device)
     r = torch.empty(sizes.tokens, h.shape[1], dtype=sizes.accumulate, device=h.device)
     for rows, u in zip(which.split(sizes.tokens), upstream.split(sizes.tokens), strict=True):
         m = len(rows)
         slab_sample = None if sample is None else sample.of(rows)
-        _visit_slab(h[rows], log_pi[rows], w, targets[rows], sizes, slab_sample, nll[:m], r[:m], None, dw, u)
+        _visit_slab(inputs.of(rows), w, sizes, slab_sample, nll[:m], r[:m], None, dw, u)
 
 
 def with_bias_column(weight: Tensor, bias: Tensor | None, sizes: Sizes) -> Tensor:

@@ -39,11 +39,12 @@ def mos_nll(
     compute_dtype: torch.dtype,
     slab_bytes: int | None,
     sample: RowSample | None = None,
+    margins: Tensor | None = None,
 ) -> Tensor:
     """(N, K, D), (N, K), (V, D), (V,) or None, (N,) -> (N,); computes the gradients that the inputs require."""
     needs = [x is not None and x.requires_grad for x in (h, log_pi, weight, bias)]
     eps, draws = sample or (None, None)
-    return _forward(h, log_pi, weight, bias, targets, draws, eps, impl, compute_dtype, slab_bytes, needs)[0]
+    return _forward(h, log_pi, weight, bias, targets, margins, draws, eps, impl, compute_dtype, slab_bytes, needs)[0]
 
 
 def _sample(eps: float | None, draws: Tensor | None) -> RowSample | None:
@@ -54,7 +55,7 @@ def _sample(eps: float | None, draws: Tensor | None) -> RowSample | None:
 @torch.library.custom_op("highrank::mos_nll", mutates_args=())
 def _forward(
     h: Tensor, log_pi: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor,
-    draws: Tensor | None, eps: float | None,
+    margins: Tensor | None, draws: Tensor | None, eps: float | None,
     impl: str, compute_dtype: torch.dtype, slab_bytes: int | None, needs: Sequence[bool],
 ) -> list[Tensor]:  # fmt: skip
     """Return nll, followed by the tensors that `_backward` needs."""
@@ -64,10 +65,10 @@ def _forward(
         config, _ = kernel.configs_of(h, weight, compute_dtype, slab_bytes)
         rows, offset = kernel.operands_of(h, weight, bias, compute_dtype, needs[3])
         with torch.cuda.device_of(h):
-            nll, r, *row_sums = kernel.forward(rows, log_pi, weight, offset, targets, config)
+            nll, r, *row_sums = kernel.forward(rows, log_pi, weight, offset, targets, config, margins)
         return [nll, r, torch.stack(row_sums)]
     sizes = chunked.Sizes.of(h, weight, compute_dtype, slab_bytes)
-    inputs = chunked.Inputs(h, log_pi, weight, bias, targets)
+    inputs = chunked.Inputs(h, log_pi, weight, bias, targets, margins)
     # Compute dW here even while a CUDA graph is captured: the backward pass may run outside of the capture.
     nll, r, dh, dw = chunked.forward(inputs, sizes, _sample(eps, draws), needs[0], needs[2] or needs[3])
     return [nll, r, *(nll.new_empty(0) if x is None else x for x in (dh, dw))]
@@ -76,7 +77,7 @@ def _forward(
 @_forward.register_fake
 def _(
     h: Tensor, log_pi: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor,
-    draws: Tensor | None, eps: float | None,
+    margins: Tensor | None, draws: Tensor | None, eps: float | None,
     impl: str, compute_dtype: torch.dtype, slab_bytes: int | None, needs: Sequence[bool],
 ) -> list[Tensor]:  # fmt: skip
     n, k, _ = h.shape
@@ -92,7 +93,7 @@ def _(
 @torch.library.custom_op("highrank::mos_nll_backward", mutates_args=())
 def _backward(
     upstream: Tensor, h: Tensor, log_pi: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor,
-    draws: Tensor | None, saved: Sequence[Tensor], eps: float | None,
+    margins: Tensor | None, draws: Tensor | None, saved: Sequence[Tensor], eps: float | None,
     impl: str, compute_dtype: torch.dtype, slab_bytes: int | None, needs: Sequence[bool],
 ) -> list[Tensor]:  # fmt: skip
     """Return the gradients that are needed, in the order of the inputs."""
@@ -115,7 +116,7 @@ def _backward(
         sizes = chunked.Sizes.of(h, weight, compute_dtype, slab_bytes)
         # A capture cannot read the upstream gradient, so there dW is computed again.
         ready_dw = None if is_capturing(h) or not (needs[2] or needs[3]) else dw
-        inputs = chunked.Inputs(h, log_pi, weight, bias, targets)
+        inputs = chunked.Inputs(h, log_pi, weight, bias, targets, margins)
         results = chunked.gradients(upstream, inputs, r, dh if needs[0] else None, ready_dw, sizes, sample, needs)
     return [_unshared(x) for x in results if x is not None]
 
@@ -129,7 +130,7 @@ def _unshared(x: Tensor) -> Tensor:
 @_backward.register_fake
 def _(
     upstream: Tensor, h: Tensor, log_pi: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor,
-    draws: Tensor | None, saved: Sequence[Tensor], eps: float | None,
+    margins: Tensor | None, draws: Tensor | None, saved: Sequence[Tensor], eps: float | None,
     impl: str, compute_dtype: torch.dtype, slab_bytes: int | None, needs: Sequence[bool],
 ) -> list[Tensor]:  # fmt: skip
     inputs = zip((h, log_pi, weight, bias), needs, strict=True)
@@ -137,8 +138,8 @@ def _(
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    ctx.save_for_backward(*inputs[:6], *output[1:])
-    ctx.options = inputs[6:]
+    ctx.save_for_backward(*inputs[:7], *output[1:])
+    ctx.options = inputs[7:]
 
 
 def _gradients(ctx: Any, upstream: list[Tensor]) -> tuple[Tensor | None, ...]:
@@ -149,8 +150,8 @@ def _gradients(ctx: Any, upstream: list[Tensor]) -> tuple[Tensor | None, ...]:
 def _gradients_of_nll(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
     needs = ctx.options[-1]
     saved = ctx.saved_tensors  # read only once, see `chunked`
-    results = iter(_backward(upstream, *saved[:6], list(saved[6:]), *ctx.options))
-    return *(next(results) if need else None for need in needs), *[None] * 7
+    results = iter(_backward(upstream, *saved[:7], list(saved[7:]), *ctx.options))
+    return *(next(results) if need else None for need in needs), *[None] * 8
 
 
 _forward.register_autograd(_gradients, setup_context=_save)

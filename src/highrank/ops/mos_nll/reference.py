@@ -20,11 +20,17 @@ def mos_nll(
     bias: Tensor | None,
     targets: Tensor,
     sample: RowSample | None = None,
+    margins: Tensor | None = None,
 ) -> Tensor:
-    """(N, K, D), (N, K), (V, D), (V,) or None, (N,) -> (N,); with a `sample`, the gradients are unbiased estimates."""
-    logits = F.linear(h, weight, bias)  # (N, K, V)
-    log_p = torch.log_softmax(_at_least_float32(logits), dim=-1)  # (N, K, V)
+    """(N, K, D), (N, K), (V, D), (V,) or None, (N,) -> (N,); with a `sample`, the gradients are unbiased estimates.
+
+    `margins`, (N, K) constants, are subtracted from the logits of the targets.
+    """
+    logits = _at_least_float32(F.linear(h, weight, bias))  # (N, K, V)
     index = targets[:, None, None].expand(-1, h.shape[1], 1)  # (N, K, 1)
+    if margins is not None:
+        logits = logits.scatter_add(-1, index, -margins.detach().to(logits.dtype).unsqueeze(-1))
+    log_p = torch.log_softmax(logits, dim=-1)  # (N, K, V)
     log_p_target = log_p.gather(-1, index).squeeze(-1)  # (N, K)
     joint = _at_least_float32(log_pi) + log_p_target  # (N, K)
     nll = -torch.logsumexp(joint, dim=-1)  # (N,)

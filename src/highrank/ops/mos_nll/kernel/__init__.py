@@ -9,7 +9,8 @@ of the vocabulary. u (N,) is the upstream gradient, r (N, K) the responsibilitie
 1. `_mos_nll_forward_kernel`: each program handles a block of rows and a part of the vocabulary. It writes log2(e) times
    the maximum, and the sum of exponentials, of each row: (S, M) each.
 2. `_mos_nll_mixture_kernel`: each program handles a token. It combines the parts, computes the target's logits with one
-   dot product per row, and mixes them: nll, r and log p_k(y).
+   dot product per row, and mixes them: nll, r and log p_k(y). With margins, it first lowers the target's logit and its
+   term in the sum of exponentials; the later steps read that sum and log p_k(y), and need not know of margins.
 3. `_mos_nll_dlogits_kernel`: recomputes the logits and writes u r p for C words at a time, in the compute dtype. Its
    maximum is the rounded one of step 1, so that the rounding cancels.
 4. `_mos_nll_target_kernel`: writes u r (p - 1) at the targets, computed from log p to be exact when p is nearly one.
@@ -63,6 +64,7 @@ def mos_nll(
     slab_bytes: int | None = None,
     skip: bool = True,
     sample: RowSample | None = None,
+    margins: Tensor | None = None,
     configs: tuple[Config, Config] | None = None,
 ) -> Tensor:
     """(N, K, D), (N, K), (V, D), (V,) or None, (N,) -> (N,) float32, with matrix products in `compute_dtype`.
@@ -75,7 +77,7 @@ def mos_nll(
     compute_dtype = compute_dtype or h.dtype
     configs = configs or configs_of(h, weight, compute_dtype, slab_bytes)
     with torch.cuda.device_of(h):
-        return _MosNLL.apply(h, log_pi, weight, bias, targets, compute_dtype, skip, sample, configs)
+        return _MosNLL.apply(h, log_pi, weight, bias, targets, margins, compute_dtype, skip, sample, configs)
 
 
 def configs_of(
@@ -95,10 +97,11 @@ class _MosNLL(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, h: Tensor, log_pi: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor,
-        compute_dtype: torch.dtype, skip: bool, sample: RowSample | None, configs: tuple[Config, Config],
+        margins: Tensor | None, compute_dtype: torch.dtype, skip: bool, sample: RowSample | None,
+        configs: tuple[Config, Config],
     ) -> Tensor:  # fmt: skip
         rows, offset = operands_of(h, weight, bias, compute_dtype, ones=ctx.needs_input_grad[3])
-        nll, *row_sums = forward(rows, log_pi, weight, offset, targets, configs[0])
+        nll, *row_sums = forward(rows, log_pi, weight, offset, targets, configs[0], margins)
         ctx.save_for_backward(rows, weight, offset, targets, *row_sums)
         ctx.options = {
             "shape": h.shape,
@@ -113,7 +116,7 @@ class _MosNLL(torch.autograd.Function):
     @only_once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         gradients = backward(upstream, *ctx.saved_tensors, needs=ctx.needs_input_grad[:4], **ctx.options)
-        return *gradients, None, None, None, None, None
+        return *gradients, *[None] * 6
 
 
 def operands_of(
@@ -125,11 +128,12 @@ def operands_of(
 
 
 def forward(
-    rows: Tensor, log_pi: Tensor, weight: Tensor, offset: Tensor, targets: Tensor, config: Config
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    rows: Tensor, log_pi: Tensor, weight: Tensor, offset: Tensor, targets: Tensor, config: Config,
+    margins: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Return nll (N,), r (N, K), and peak, total and log p_k(y), (M,) each, as `mix` does."""
     peaks, totals = partial_sums(rows, weight, offset, config)  # (S, M)
-    return mix(rows, log_pi, weight, offset, targets, peaks, totals)
+    return mix(rows, log_pi, weight, offset, targets, peaks, totals, margins)
 
 
 def backward(

@@ -46,17 +46,19 @@ def partial_sums(rows: Tensor, weight: Tensor, offset: Tensor, config: Config) -
 
 
 def mix(
-    rows: Tensor, log_pi: Tensor, weight: Tensor, offset: Tensor, targets: Tensor, peaks: Tensor, totals: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    rows: Tensor, log_pi: Tensor, weight: Tensor, offset: Tensor, targets: Tensor, peaks: Tensor, totals: Tensor,
+    margins: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Return nll (N,), r (N, K), and (M,) each: log2(e) times the row maximum, the sum of exponentials, log p_k(y)."""
     n, k = log_pi.shape
+    margins = None if margins is None else margins.float().contiguous()
     nll = peaks.new_empty(n)
     r = peaks.new_empty(n, k)
     peak, total, log_p = peaks.new_empty(3, n * k)
     if n > 0:
         _mos_nll_mixture_kernel[(n,)](
-            *(rows, log_pi.contiguous(), weight, *weight.stride(), offset, targets.contiguous(), peaks, totals),
-            *(nll, r, peak, total, log_p, n * k, k, len(weight), len(peaks)),
+            *(rows, log_pi.contiguous(), weight, *weight.stride(), offset, targets.contiguous(), margins),
+            *(peaks, totals, nll, r, peak, total, log_p, n * k, k, len(weight), len(peaks)),
             *(weight.shape[1], rows.shape[1], triton.next_power_of_2(k), triton.next_power_of_2(len(peaks)), 64),
             num_warps=1,
         )
@@ -87,7 +89,7 @@ def _mos_nll_forward_kernel(
 
 @jit
 def _mos_nll_mixture_kernel(
-    h, log_pi, w, w_stride_v, w_stride_d, bias, targets, peaks, totals,
+    h, log_pi, w, w_stride_v, w_stride_d, bias, targets, margins, peaks, totals,
     nll, r, row_peaks, row_totals, log_ps, rows, K, V, parts,
     D: tl.constexpr, WIDTH: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
@@ -101,8 +103,6 @@ def _mos_nll_mixture_kernel(
     part_total = tl.load(totals + at, mask=inside, other=0.0)
     peak = tl.max(part_peak, axis=1)  # (K,)
     total = tl.where(k < K, tl.sum(part_total * tl.exp2(part_peak - peak[:, None]), axis=1), 1.0)
-    tl.store(row_peaks + i, peak, mask=k < K)
-    tl.store(row_totals + i, total, mask=k < K)
 
     y = tl.load(targets + token).to(tl.int64)
     known = (y >= 0) & (y < V)  # else W is not read, and the loss is NaN
@@ -113,6 +113,15 @@ def _mos_nll_mixture_kernel(
         b = tl.load(w + y * w_stride_v + j * w_stride_d, mask=(j < D) & known, other=0.0).to(a.dtype)
         target += tl.sum(a.to(tl.float32) * b.to(tl.float32)[None, :], axis=1)
 
+    if margins is not None:
+        margin = tl.load(margins + i, mask=k < K, other=0.0)
+        own = tl.exp2(tl.minimum(target * LOG2E - peak, 0.0))  # the target's term in the total
+        others = tl.maximum(total - own, 0.0)  # not negative, however the two are rounded
+        # The NaN of an unknown target stays out of the total, which the backward pass reads even if u = 0.
+        total = tl.where(known, others + own * tl.exp2(-margin * LOG2E), total)
+        target -= margin
+    tl.store(row_peaks + i, peak, mask=k < K)
+    tl.store(row_totals + i, total, mask=k < K)
     log_p = (target * LOG2E - peak - tl.log2(total)) * LN2  # log p_k(y)
     tl.store(log_ps + i, log_p, mask=k < K)
     joint = tl.load(log_pi + i, mask=k < K, other=0.0).to(tl.float32) + log_p
