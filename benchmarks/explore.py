@@ -5,6 +5,7 @@
 
 Times the server over HTTP on a text of 50 words, and first paint and keystrokes in Chromium where it is installed
 (a keystroke ends when the words have their new colours). "From nothing" reads the same text without any kept state.
+`cpu_ms` is the processor time of the first answer, which other processes on the machine hardly change.
 """
 
 import argparse
@@ -72,23 +73,26 @@ class Client:
     def __init__(self, port: int) -> None:
         self.connection = http.client.HTTPConnection("127.0.0.1", port)
 
-    def read(self, text: str, cursor: int) -> tuple[float, float]:
-        """Return the milliseconds until the first answer, and until the whole text was read."""
+    def read(self, text: str, cursor: int) -> tuple[float, float, float]:
+        """Return the milliseconds until the first answer, its processor time, and the time of the whole text."""
         start = time.perf_counter()
+        cpu_start = time.process_time()
         first = 0.0
+        cpu = 0.0
         complete = False
         while not complete:
             body = json.dumps({"model": 0, "text": text, "cursor": cursor})
             self.connection.request("POST", "/read", body, {"Content-Type": "application/json"})
             complete = json.load(self.connection.getresponse())["complete"]
+            cpu = cpu or time.process_time() - cpu_start
             first = first or time.perf_counter() - start
-        return 1e3 * first, 1e3 * (time.perf_counter() - start)
+        return 1e3 * first, 1e3 * cpu, 1e3 * (time.perf_counter() - start)
 
 
 def measure_server(port: int, words: list[str], rounds: int) -> list[dict[str, Any]]:
     """Time keystrokes at the end, in the middle and at the start of a text, and reading it from nothing."""
     client = Client(port)
-    times: dict[str, list[tuple[float, float]]] = {}
+    times: dict[str, list[tuple[float, float, float]]] = {}
     for i in range(rounds):
         text = " ".join([words[i], *words[rounds : rounds + WORDS - 1]])  # a new first word: nothing is kept
         times.setdefault("from nothing", []).append(client.read(text, len(text)))
@@ -100,9 +104,12 @@ def measure_server(port: int, words: list[str], rounds: int) -> list[dict[str, A
             changed = " ".join([*split[:at], words[-1 - i], *split[at + 1 :]])
             times.setdefault(f"word changed {place}", []).append(client.read(changed, len(changed) // 2))
     rows = []
-    for name, pairs in times.items():
-        first, whole = zip(*pairs, strict=True)
-        rows.append({"what": name, **quantiles(first), "whole_text_ms": round(statistics.median(whole), 1)})
+    for name, measured in times.items():
+        first, cpu, whole = zip(*measured, strict=True)
+        medians = {"cpu_ms": cpu, "whole_text_ms": whole}
+        rows.append(
+            {"what": name, **quantiles(first), **{key: round(statistics.median(t), 1) for key, t in medians.items()}}
+        )
     return rows
 
 
@@ -171,7 +178,7 @@ def main() -> None:
     for row in rows:
         row["load"] = round(os.getloadavg()[0], 1)  # of this machine: other processes slow all of these down
         row.update(provenance(CPU))
-        print({key: row[key] for key in ("what", "samples", "median_ms", "p95_ms")}, flush=True)
+        print({key: row.get(key) for key in ("what", "samples", "median_ms", "p95_ms", "cpu_ms")}, flush=True)
     write_csv(arguments.csv, rows)
     print(f"Written to {arguments.csv}")
 

@@ -7,6 +7,7 @@ import torch
 
 from helpers import CPU, TOY, changed, save_weights, write_toy_corpus
 from highrank.data.corpus import read_corpus
+from highrank.data.own_text import make_corpus
 from highrank.explore.explorer import Explorer
 from highrank.explore.model import open_model
 from highrank.models import build_model
@@ -27,12 +28,14 @@ def make_run(folder, recipe, corpus_folder, level="word"):
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory):
-    """Folders of a mixture, a softmax, a character model and a mixture whose vocabulary has <unk> and markup."""
+    """Folders of a mixture and a softmax of words, and of mixtures of characters, of BPE pieces, and with <unk>."""
     place = tmp_path_factory.mktemp("explore")
     toy = write_toy_corpus(place / "toy")
     unk = write_toy_corpus(place / "unk")
     (unk / "train.txt").write_text((toy / "train.txt").read_text() + "<unk> <script>alert(1)</script> <b>bold</b>\n")
+    make_corpus([toy / "train.txt"], place / "bpe", level="bpe", max_vocab=300)
     return {
+        "bpe": make_run(place / "bpe-mos", TOY, place / "bpe", "bpe"),
         "mos": make_run(place / "mos", TOY, toy),
         "softmax": make_run(place / "softmax", changed(model={"head": "softmax", "hidden_sizes": (10, 6)}), toy),
         "char": make_run(place / "char", TOY, toy, "char"),

@@ -122,6 +122,18 @@ def test_characters_are_tokens(runs):
     assert losses(reading) == pytest.approx(nll, abs=1e-5)
 
 
+def test_pieces_of_words_are_tokens(runs):
+    text = "the catsee\nA dog"
+    explorer = Explorer(open_model(runs["bpe"], CPU))
+    reading = explorer.read(text, len(text))
+    pieces = [text[token.start : token.end] for token in reading.tokens]
+    assert "".join(pieces) == text
+    assert [token.id for token in reading.tokens] == explorer.model.codec.encode(text).ids
+    words = explorer.sample(text, 6, seed=2)
+    grown = explorer.model.codec.encode(text + "".join(word.text for word in words)).ids
+    assert grown[: len(pieces)] == [token.id for token in reading.tokens]
+
+
 def test_temperature_zero_continues_like_generate(explorer):
     words = explorer.sample("the cat", 8, temperature=0)
     ids = torch.tensor(ids_of(explorer, "the cat"))

@@ -96,7 +96,7 @@ class Explorer:
     def __init__(self, model: Model) -> None:
         self.model = model
         self._scores: PrefixCache[Score] = PrefixCache(MAX_SCORES)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     @torch.no_grad()
     def read(self, text: str, cursor: int, *, top: int = 10, seconds: float = math.inf) -> Reading:
@@ -109,9 +109,8 @@ class Explorer:
             scores = self._score(ids, seconds)
             prediction = None
             if len(context) <= len(scores) + 1:
-                prediction = self._predict(
-                    context, position, tokens[position].id if position < len(tokens) else None, top
-                )
+                actual = tokens[position].id if position < len(tokens) else None
+                prediction = self._predict(context, position, actual, top)
         remaining = iter(scores)
         return Reading(
             tokens,
@@ -136,17 +135,17 @@ class Explorer:
         return known + new
 
     @torch.no_grad()
-    def responsibilities(self, ids: list[int]) -> tuple[list[float], list[list[float]]]:
-        """Return the mean of pi (K,) and the responsibilities (n, K) of the tokens of a text."""
+    def mixture(self, ids: list[int]) -> tuple[Tensor, Tensor]:
+        """Return the weights pi (n, K) and the responsibilities (n, K) at the tokens of a text."""
         weights = []
-        rows: list[list[float]] = []
+        responsibilities = []
         for first in range(0, len(ids), CHUNK):
             targets = ids[first : first + CHUNK]
             with self._lock:  # chunk by chunk, so that others need not wait for the whole text
                 softmaxes = self.model.softmaxes([self.model.start, *ids[: first + len(targets) - 1]], first)
-            weights.append(softmaxes.log_pi.exp())
-            rows += [s.responsibilities for s in score(softmaxes, torch.tensor(targets))]
-        return torch.cat(weights).mean(0).tolist(), rows
+            weights.append(softmaxes.log_pi.exp().cpu())
+            responsibilities += [s.responsibilities for s in score(softmaxes, torch.tensor(targets))]
+        return torch.cat(weights), torch.tensor(responsibilities)
 
     def _position(self, tokens: list[Token], cursor: int) -> int:
         """Return the position of the word that the cursor is in or at the end of, or of the token after it."""
@@ -165,12 +164,11 @@ class Explorer:
             rank = int((log_p > log_p[i]).sum()) + 1
             return MixedWord(words[i], log_p[i].exp().item(), rank, log_parts[:, i].exp().tolist())
 
-        components = []
-        for weight, log_part in zip(log_pi.exp().tolist(), log_parts, strict=True):
-            best = log_part.log_softmax(0).exp().topk(min(COMPONENT_TOP, len(log_p)))
-            components.append(
-                Component(weight, [Word(words[i], p) for p, i in zip(*map(Tensor.tolist, best), strict=True)])
-            )
+        best = (log_parts - log_pi[:, None]).exp().topk(min(COMPONENT_TOP, len(log_p)))  # (K, words)
+        components = [
+            Component(weight, [Word(words[i], p) for p, i in zip(*pair, strict=True)])
+            for weight, *pair in zip(log_pi.exp().tolist(), best.values.tolist(), best.indices.tolist(), strict=True)
+        ]
         return Prediction(
             position,
             None if actual is None else mixed_word(actual),
@@ -180,7 +178,8 @@ class Explorer:
 
     def _next(self, context: list[int]) -> tuple[Tensor, Tensor]:
         """Return log pi (K,) and log pi_k p_k (K, V) of the token after a context."""
-        log_pi, logits = self.model.softmaxes(context, len(context) - 1)
+        with self._lock:
+            log_pi, logits = self.model.softmaxes(context, len(context) - 1)
         return log_pi[0].cpu(), (log_pi[0, :, None] + logits[0].log_softmax(-1)).cpu()
 
     @torch.no_grad()
@@ -196,8 +195,7 @@ class Explorer:
         context = self._context(self.model.tokens(text))
         drawn = []
         for _ in range(length):
-            with self._lock:
-                _, log_parts = self._next(context)
+            _, log_parts = self._next(context)
             log_p = log_parts.logsumexp(0)
             word = int(sample_word(log_p, temperature, None, top_p, generator))
             component = int(torch.multinomial(log_parts[:, word].softmax(0), 1, generator=generator))
@@ -211,20 +209,24 @@ class Explorer:
         if self.model.eos is None:
             raise UserError(f"{self.model.name} has no line ends, where a beam search would stop: sample instead.")
         context = self._context(self.model.tokens(text))
-        with self._lock:
-            found = beam_search(
-                _Steps(self), torch.tensor(context[-1:]), [context[:-1]], eos=self.model.eos, beam_size=beam_size,
-                n_best=beam_size, max_length=length,
-            )  # fmt: skip
-            results = []
-            for words, log_prob in zip(found.to_lists()[0], found.log_prob[:, 0].tolist(), strict=False):
-                chosen = []
-                for n, word in enumerate(words):
-                    _, log_parts = self._next([*context, *words[:n]])
-                    parts = log_parts[:, word].exp()
-                    chosen.append((word, parts.sum().item(), int(parts.argmax())))
-                results.append(Continuation(log_prob, self._written(text, chosen)))
-        return results
+        found = beam_search(
+            _Steps(self),
+            torch.tensor(context[-1:]),
+            [context[:-1]],
+            eos=self.model.eos,
+            beam_size=beam_size,
+            n_best=beam_size,
+            max_length=length,
+        )
+        continuations = []
+        for words, log_prob in zip(found.to_lists()[0], found.log_prob[:, 0].tolist(), strict=False):
+            chosen = []
+            for n, word in enumerate(words):
+                _, log_parts = self._next([*context, *words[:n]])
+                parts = log_parts[:, word].exp()
+                chosen.append((word, parts.sum().item(), int(parts.argmax())))
+            continuations.append(Continuation(log_prob, self._written(text, chosen)))
+        return continuations
 
     def _context(self, tokens: list[Token]) -> list[int]:
         return [self.model.start, *(token.id for token in tokens if token.id is not None)]

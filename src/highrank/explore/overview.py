@@ -1,12 +1,14 @@
 """What is known about a whole model: its training curve, its spectrum, and how it uses its components.
 
-Shapes: n positions, K components.
+Shapes: n positions, K components, V vocabulary.
 """
 
+import contextlib
 import math
-from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
+
+import torch
 
 from highrank.analysis.record import Spectrum
 from highrank.errors import UserError
@@ -47,7 +49,9 @@ class ComponentUsage:
 def overview(model: Model, analysis: Path | None) -> Overview:
     """Collect what the folder of a model and an analysis say about it."""
     curve = None
-    if isinstance(model, RunModel) and (epochs := Run(model.folder).epochs()):
+    epochs = Run(model.folder).epochs() if isinstance(model, RunModel) else []
+    epochs = [e for e in epochs if math.isfinite(e.valid_ppl) and math.isfinite(e.train_ppl)]
+    if epochs:
         curve = Curve([e.epoch for e in epochs], [e.train_ppl for e in epochs], [e.valid_ppl for e in epochs])
     found = [a for a in read_analysis(analysis).models if a.name == Path(model.name).name] if analysis else []
     spectrum = found[0].spectrum if found else None
@@ -57,30 +61,25 @@ def overview(model: Model, analysis: Path | None) -> Overview:
 
 def validation_ids(model: Model, data_dir: Path | None) -> list[int]:
     """Return the first tokens of the validation text of a run; none if it is not on this machine."""
-    if not isinstance(model, RunModel):
-        return []
-    try:
-        return run_corpus(model.folder, data_dir).ids("valid", USAGE_TOKENS).tolist()
-    except UserError:
-        return []
+    if isinstance(model, RunModel):
+        for folder in (data_dir, None):  # one folder may not hold the corpora of all runs
+            with contextlib.suppress(UserError):
+                return run_corpus(model.folder, folder).ids("valid", USAGE_TOKENS).tolist()
+    return []
 
 
 def component_usage(explorer: Explorer, ids: list[int]) -> list[ComponentUsage]:
     """Measure how a mixture uses its components on a text of at least one token."""
-    weights, scores = explorer.responsibilities(ids)
-    usage = [sum(column) / len(ids) for column in zip(*scores, strict=True)]
-    by_word: dict[int, list[float]] = defaultdict(lambda: [0.0] * len(usage))
-    for i, responsibilities in zip(ids, scores, strict=True):
-        by_word[i] = [total + r for total, r in zip(by_word[i], responsibilities, strict=True)]
-    components = []
-    for k, (weight, mean) in enumerate(zip(weights, usage, strict=True)):
-
-        def surplus(word: int, k: int = k, mean: float = mean) -> float:
-            """Weigh how much more of the word component k takes than of all words, by how often it does."""
-            totals = by_word[word]
-            return totals[k] * math.log(max(totals[k], 1e-9) / (sum(totals) * mean))
-
-        best = sorted(by_word, key=surplus, reverse=True)[:SPECIALTY_WORDS]
-        specialty = [explorer.model.words[i] for i in best if surplus(i) > 0]
-        components.append(ComponentUsage(weight, mean, specialty))
-    return components
+    weights, responsibilities = explorer.mixture(ids)
+    words = explorer.model.words
+    mean = responsibilities.mean(0)  # (K,)
+    totals = torch.zeros(len(words), len(mean)).index_add_(0, torch.tensor(ids), responsibilities)  # (V, K)
+    # How much more of a word a component takes than of all words, weighted by how often it does
+    surplus = totals * (totals / (totals.sum(1, keepdim=True) * mean)).log()
+    best = surplus.nan_to_num(-torch.inf).topk(min(SPECIALTY_WORDS, len(words)), dim=0)
+    return [
+        ComponentUsage(weight, share, [words[i] for s, i in zip(*column, strict=True) if s > 0])
+        for weight, share, *column in zip(
+            weights.mean(0).tolist(), mean.tolist(), best.values.t().tolist(), best.indices.t().tolist(), strict=True
+        )
+    ]
