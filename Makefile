@@ -1,5 +1,5 @@
 # `make quickstart` and `make test` are all a newcomer needs. Each target sets up .venv first, which takes no time when it is up to date.
-.PHONY: quickstart test test-oldest check format clean
+.PHONY: quickstart test test-oldest check format docs clean
 
 quickstart:
 	@./setup.sh
@@ -27,6 +27,13 @@ format:
 	@./setup.sh dev
 	@.venv/bin/ruff check --fix .
 	@.venv/bin/ruff format .
+
+# The pages of docs/, and the commands' help, as a website in site/.
+docs:
+	@./setup.sh docs
+	@.venv/bin/typer highrank.cli utils docs --name highrank --title Commands --output docs/commands.md
+	@NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --strict --quiet
+	@echo "Written to site/index.html"
 
 clean:
 	rm -rf .venv .venv-oldest .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

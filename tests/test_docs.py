@@ -1,6 +1,9 @@
-"""The documents: links lead to files and headings that exist, and Python blocks of docs/heads.md run."""
+"""The documents: links lead to files and headings that exist, the site builds, and code blocks run."""
 
 import re
+import shutil
+import subprocess
+import sys
 from collections import Counter
 from itertools import chain
 from pathlib import Path
@@ -36,6 +39,22 @@ def test_links_lead_to_files_and_headings(path):
         file = path.parent / name if name else path
         assert file.exists(), target
         assert not anchor or anchor in anchors(file), target
+
+
+def test_the_site_builds_without_a_warning(tmp_path):
+    """Build the site as `make docs` does, in another folder."""
+    for name in ("mkdocs.yml", "mkdocs_links.py"):
+        shutil.copy(ROOT / name, tmp_path)
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    (tmp_path / "src").symlink_to(ROOT / "src")
+    recipe = (ROOT / "Makefile").read_text().partition("\ndocs:\n")[2].partition("\n\n")[0]
+    commands = [line.partition(".venv/bin/")[2] for line in recipe.splitlines() if ".venv/bin/" in line]
+    assert [command.split()[0] for command in commands] == ["typer", "python"]
+    for command in commands:
+        program, *arguments = command.split()
+        subprocess.run([Path(sys.executable).with_name(program), *arguments], cwd=tmp_path, check=True)
+    assert "highrank data get" in (tmp_path / "site" / "commands" / "index.html").read_text()
+    assert "in_features" in (tmp_path / "site" / "api" / "index.html").read_text()
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())

@@ -2,7 +2,7 @@
 
     p(y | c) = sum_k pi_k softmax(h_k W^T + b)_y          nll = -log p(y | c)
 
-Shapes: N tokens, K components, D embedding size, V vocabulary. README.md derives the gradient.
+Shapes: N tokens, K components, D embedding size, V vocabulary. docs/loss.md derives the gradient.
 """
 
 from typing import Any, get_args
