@@ -21,7 +21,10 @@ def explore(
         list[Path], typer.Argument(metavar="RUN", help="Run folders, or folders of models of transformers.")
     ],
     host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Address to listen on. Others may read what you type over a network.")
+        str,
+        typer.Option(
+            metavar="ADDRESS", help="Address to listen on; with another one, others on the network can use the models."
+        ),
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any free one.")] = 8642,
     browser: Annotated[bool, typer.Option(help="Open the page in the browser.")] = True,
