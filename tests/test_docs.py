@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import highrank
 from highrank.data.pydoc import pydoc_lines
 
 ROOT = Path(__file__).parents[1]
@@ -74,6 +75,11 @@ def test_the_python_of_the_heads_page_runs():
     for block in head_blocks():
         exec(compile(block, HEADS.name, "exec"), names)
     assert names["ours"] == sum(p.numel() for p in names["mixture"].parameters())
+
+
+def test_the_python_page_has_every_function():
+    page = (ROOT / "docs" / "python.md").read_text()
+    assert all(name in page for name in highrank.__all__ if name != "__version__")
 
 
 def train_documented_model(block: str, ids: torch.Tensor) -> tuple[float, float]:

@@ -18,8 +18,16 @@ from highrank.errors import UserError
 if TYPE_CHECKING:  # torch takes seconds to import, and `highrank runs` reads JSON only
     from torch import Tensor
 
+AnyPath = str | os.PathLike[str]
+
 # Those of `replacing`, and the ones that safetensors makes while it writes.
 TEMPORARY_FILE = re.compile(r"\..+\.\d+\.tmp|\.tmp\w{6}")
+
+
+def optional_path(path: AnyPath | None) -> Path | None:
+    """Return a path that may have been given as a string, or None."""
+    return None if path is None else Path(path)
+
 
 # --- writing --------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Shared plotting code: matplotlib without a display, one colour palette, and figures saved in several formats."""
+"""Shared plotting code: matplotlib, one colour palette, and figures saved in several formats."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -14,14 +14,12 @@ if TYPE_CHECKING:
 # Okabe and Ito's palette, readable with any colour vision. A head keeps its colour everywhere.
 BLUE, ORANGE, GREEN, VERMILLION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 PURPLE, SKY, BLACK, GREY = "#CC79A7", "#56B4E9", "#000000", "#777777"
+COLOURS = (BLUE, ORANGE, GREEN, VERMILLION, PURPLE, SKY, BLACK)  # of curves without one of their own
 HEADS = {"softmax": BLUE, "moc": ORANGE, "mos": GREEN}
 
 
 def pyplot() -> ModuleType:
-    """Import matplotlib.pyplot on first use (the import is slow), with the file-only Agg backend."""
-    import matplotlib
-
-    matplotlib.use("Agg")
+    """Import matplotlib.pyplot on first use: the import is slow."""
     from matplotlib import pyplot
 
     return pyplot

@@ -67,16 +67,16 @@ def test_a_search_that_reaches_its_limit_is_reported(place, trained, monkeypatch
 @pytest.mark.parametrize(
     ("options", "name"),
     [
-        ("--lr 1", "--lr"),
-        ("--lambda 1", "--lambda"),
-        ("--tune", "--tune"),
-        ("--tune-tokens 60", "--tune"),
-        ("--dynamic --theta 1", "--theta"),
-        ("--cache --epsilon 1", "--epsilon"),
-        ("--dynamic --batch-size 2", "--batch-size"),
+        ("--lr 1", "lr"),
+        ("--lambda 1", "lambda"),
+        ("--tune", "tune"),
+        ("--tune-tokens 60", "tune"),
+        ("--dynamic --theta 1", "theta"),
+        ("--cache --epsilon 1", "epsilon"),
+        ("--dynamic --batch-size 2", "batch-size"),
         ("--dynamic --cache", "--cache"),
-        ("--dynamic --lambda 0", "--lambda"),
-        ("--cache --lambda 1.5", "--lambda"),
+        ("--dynamic --lambda 0", "lambda"),
+        ("--cache --lambda 1.5", "lambda"),
     ],
 )
 def test_an_option_without_effect_or_out_of_range_is_an_error(place, trained, options, name):

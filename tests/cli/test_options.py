@@ -1,10 +1,9 @@
-"""Values of shared options: times, sizes, and recipe values as --set accepts them."""
+"""Values of shared options: times and sizes."""
 
 import pytest
 
-from highrank.cli.options import format_setting, parse_bytes, parse_seconds
+from highrank.cli.options import parse_bytes, parse_seconds
 from highrank.errors import UserError
-from highrank.recipes import RECIPES, flat, override
 
 
 @pytest.mark.parametrize(
@@ -29,10 +28,3 @@ def test_sizes(text, size):
 def test_invalid_sizes(text):
     with pytest.raises(UserError):
         parse_bytes(text)
-
-
-@pytest.mark.parametrize("name", RECIPES)
-def test_formatted_settings_can_be_set(name):
-    recipe = RECIPES[name]
-    formatted = [f"{key}={format_setting(value)}" for key, value in flat(recipe.resolved()).items()]
-    assert override(recipe, formatted) == recipe

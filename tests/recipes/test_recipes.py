@@ -10,7 +10,7 @@ from highrank.data.dialog import read_dialog_corpus
 from highrank.errors import UserError
 from highrank.models import build_model
 from highrank.recipes import ALL_RECIPES, DIALOG_RECIPES, RECIPES, get_recipe, override, overrides
-from highrank.recipes.settings import check, from_resolved
+from highrank.recipes.settings import check, flat, format_setting, from_resolved
 from highrank.training.stages import Training
 
 
@@ -146,6 +146,17 @@ def test_a_bad_setting_names_its_key(setting, names):
 )
 def test_values_that_turn_something_off_are_valid(setting):
     override(get_recipe("ptb-mos"), [setting])
+
+
+@pytest.mark.parametrize("name", ALL_RECIPES)
+def test_formatted_settings_can_be_set(name):
+    recipe = get_recipe(name)
+    formatted = [f"{key}={format_setting(value)}" for key, value in flat(recipe.resolved()).items()]
+    assert override(recipe, formatted) == recipe
+
+
+def test_a_formatted_number_is_exact():
+    assert float(format_setting(0.123456789)) == 0.123456789
 
 
 def test_an_unknown_recipe_suggests_the_nearest():

@@ -4,7 +4,7 @@ from matplotlib import pyplot as plt
 
 from highrank.analysis import Analysis
 from highrank.analysis.record import AnalysisRecord, full_spectrum
-from highrank.report.figures.spectrum import BY_HEAD, FLOOR, draw_spectra
+from highrank.report.figures.spectrum import BY_HEAD, FLOOR, plot_spectrum
 
 
 def make_model(head="mos", values=(8.0, 4.0, 2.0, 0.0), tolerance=8e-14, projected=None):
@@ -30,7 +30,7 @@ def make_record(*models, tokens=4):
 
 @pytest.fixture
 def draw():
-    yield draw_spectra
+    yield plot_spectrum
     plt.close("all")
 
 

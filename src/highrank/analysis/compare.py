@@ -158,9 +158,7 @@ def compare(
 
 def check_request(corpus: Corpus, split: str, contains: str | None) -> None:
     """Raise a UserError for a split or phrase that cannot be compared, before minutes are spent on reading."""
-    if split not in corpus.splits:
-        raise UserError(f'there is no split "{split}": choose valid, test or train.')
-    if len(corpus.splits[split]) < 2:
+    if len(corpus.ids(split, 2)) < 2:
         raise UserError(f"the {split} split of {corpus.name} has no token to predict: choose another.")
     if contains is not None:
         phrase_ids(contains, corpus)

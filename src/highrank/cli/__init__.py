@@ -47,6 +47,7 @@ def main() -> None:
     # imported. Its default makes small models thirty times slower on a busy machine; a short spin costs an idle machine
     # little (docs/performance.md).
     os.environ.setdefault("GOMP_SPINCOUNT", "3000")
+    os.environ.setdefault("MPLBACKEND", "Agg")  # commands write figures to files, and need no display
     command = typer.main.get_command(app)
     try:
         with command.make_context("highrank", sys.argv[1:]) as context:

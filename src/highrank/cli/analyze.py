@@ -5,16 +5,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+import highrank
 from highrank.cli.console import out, print_json, print_written, progress
 from highrank.cli.options import AsJson, DataDir, Device
-from highrank.device import find_device
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from highrank.analysis.record import AnalysisRecord
-
-CPU_TOKENS = 20_000
 
 
 def analyze(
@@ -25,8 +23,8 @@ def analyze(
         typer.Option(
             min=2,
             metavar="N",
-            help=f"Read at most this many tokens from the start of the text. Default: {CPU_TOKENS:,} on a CPU (all of "
-            "Penn Treebank takes tens of minutes there), all on a GPU. The rank cannot exceed N.",
+            help="Read at most this many tokens from the start of the text. Default: 20,000 on a CPU (all of Penn "
+            "Treebank takes tens of minutes there), all on a GPU. The rank cannot exceed N.",
         ),
     ] = None,
     projection: Annotated[
@@ -54,22 +52,19 @@ def analyze(
     they come. The exact computation needs memory for about five V x V matrices (4.7 GB for Penn Treebank), which is
     checked first. docs/analysis.md explains each number; 'highrank doctor' looks at other models.
     """
-    from highrank.analysis.matrix import Options
     from highrank.files import output_folder
     from highrank.plotting import save_figure
-    from highrank.report.figures.spectrum import draw_spectra
-    from highrank.runs.analysis import analyze_runs, write_analysis
+    from highrank.runs.analysis import write_analysis
     from highrank.schema import to_json
 
-    where = find_device(device)
-    if tokens is None and where.type == "cpu":
-        tokens = CPU_TOKENS
-    options = Options(projection=projection, contexts=contexts, seed=seed)
     output_folder(output)
     with progress() as on_stage:
-        record = analyze_runs(runs, split, tokens=tokens, data_dir=data_dir, device=where, on_stage=on_stage, **options)
+        record = highrank.analyze(
+            runs, split, tokens=tokens, projection=projection, contexts=contexts, seed=seed, data_dir=data_dir,
+            device=device, on_stage=on_stage,
+        )  # fmt: skip
     write_analysis(output / "analysis.json", record)
-    figures = save_figure(draw_spectra(record), [output / "spectrum.png", output / "spectrum.svg"], dpi=150)
+    figures = save_figure(highrank.plot_spectrum(record), [output / "spectrum.png", output / "spectrum.svg"], dpi=150)
     if as_json:
         print_json(to_json(record))
     else:

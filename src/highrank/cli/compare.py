@@ -7,6 +7,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+import highrank
 from highrank.cli.console import out, print_json, print_written, progress, say
 from highrank.cli.options import AsJson, DataDir, Device
 from highrank.device import find_device
@@ -48,7 +49,6 @@ def compare(
     """
     from highrank.files import output_folder
     from highrank.report.comparison import comparison_json, comparison_numbers, write_comparison
-    from highrank.runs.comparison import compare_runs
     from highrank.runs.provenance import provenance
 
     if output is not None:
@@ -56,7 +56,7 @@ def compare(
     torch_device = find_device(device)
     origin = {"runs": [str(run_a), str(run_b)], "provenance": provenance(torch_device)}
     with progress() as on_stage:
-        comparison = compare_runs(
+        comparison = highrank.compare(
             run_a, run_b, split=split, n=n, top=top, contains=contains, data_dir=data_dir, device=torch_device,
             on_stage=on_stage,
         )  # fmt: skip

@@ -5,7 +5,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from highrank.cli.analyze import CPU_TOKENS
 from highrank.cli.console import out, print_json, print_table, print_written, progress
 from highrank.cli.options import AsJson, Device
 from highrank.device import find_device
@@ -23,7 +22,7 @@ def doctor(
         typer.Option(
             min=2,
             metavar="N",
-            help=f"Read at most this many tokens of the text. Default: {CPU_TOKENS:,} on a CPU, all on a GPU.",
+            help="Read at most this many tokens of the text. Default: 20,000 on a CPU, all on a GPU.",
         ),
     ] = None,
     projection: Annotated[
@@ -53,6 +52,7 @@ def doctor(
     from highrank.plotting import save_figure
     from highrank.report.doctor import reading, table_rows
     from highrank.report.figures.doctor import draw_diagnosis
+    from highrank.runs.analysis import CPU_TOKENS
     from highrank.runs.doctor import diagnose
     from highrank.schema import to_json
 

@@ -1,9 +1,8 @@
 """`highrank evaluate`: the perplexity of a trained run, as it is or adapting to the text it reads."""
 
 import dataclasses
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -18,12 +17,6 @@ if TYPE_CHECKING:
 
     from highrank.evaluation.tune import Settings, Tuning
 
-CPU_TUNE_TOKENS = 5_000  # a search for settings of dynamic evaluation makes about twenty passes over its text
-OPTIONS = {  # those that have an effect
-    "plain": ("batch-size",),
-    "dynamic": ("tune", "lr", "lamb", "epsilon", "segment"),
-    "cache": ("tune", "window", "theta", "lamb"),
-}
 TuneTokens = Annotated[int | None, typer.Option(min=1, help="Tune on the first tokens of validation. Default: all.")]
 TINY = 1e-30  # smallest value of an option that must be positive
 
@@ -64,75 +57,40 @@ def evaluate(
     --tune changes one setting of --dynamic at a time by factors of 2, then of its square root. For --cache it scores a
     grid, then the neighbours of the best point. On a CPU, --dynamic is tuned on 5,000 tokens unless you ask for more.
     """
-    from highrank.evaluation.perplexity import evaluate as evaluate_plain
-    from highrank.evaluation.score import bits_per_character, format_score
+    from highrank.evaluation.score import format_score
     from highrank.recipes import DialogRecipe
-    from highrank.runs.evaluations import PUBLISHED, AdaptiveEvaluation, write_log_probs
-    from highrank.runs.folder import Run, run_corpus
+    from highrank.runs.folder import Run
     from highrank.schema import to_json
 
     if dynamic and cache:
         raise UserError("choose one of --dynamic and --cache.")
-    name = "dynamic" if dynamic else "cache" if cache else "plain"
-    values = {"lr": lr, "lamb": lamb, "epsilon": epsilon, "segment": segment, "window": window, "theta": theta}
-    given: dict[str, Any] = {key: value for key, value in values.items() if value is not None}
-    tune = tune or tune_tokens is not None
-    used = [*given, "tune"] if tune else [*given]
-    if batch_size > 1:
-        used.append("batch-size")
-    for key in used:
-        if key not in OPTIONS[name]:
-            raise UserError(f"--{_option(key)} has no effect here: leave it out, or see 'highrank evaluate --help'.")
-    if cache and given.get("lamb", 0) >= 1:
-        raise UserError("--lambda must be below 1 for a cache.")
-
-    torch_device = find_device(device)
     if isinstance(Run(run).recipe(), DialogRecipe):
         if dynamic or cache or batch_size > 1 or log_probs:
             raise UserError(
                 f"{run} is a dialog model: --dynamic, --cache, --batch-size and --log-probs are for language models."
             )
-        _evaluate_dialogs(run, split, data_dir, torch_device, as_json)
+        _evaluate_dialogs(run, split, data_dir, find_device(device), as_json)
         return
-    model = highrank.load(run, torch_device).model
-    corpus = run_corpus(run, data_dir)
-    row: dict[str, Any] = {"run": str(run), "split": split, "batch_size": batch_size}
-    tuning = None
-    details = ""
+    values = {"lr": lr, "lamb": lamb, "epsilon": epsilon, "segment": segment, "window": window, "theta": theta}
     with progress() as on_stage:
-        if dynamic or cache:
-            settings = dataclasses.replace(PUBLISHED[name](corpus.name), **given)
-            method = AdaptiveEvaluation(model, corpus, settings, on_stage)
-            if tune:
-                if tune_tokens is None and dynamic and torch_device.type == "cpu":
-                    tune_tokens = CPU_TUNE_TOKENS
-                tuning = method.tune(tune_tokens, print_point)
-                settings = tuning.best
-            result = method.evaluate(split, settings, f"evaluating {split}")
-            row[name] = dataclasses.asdict(settings)
-            details = f"{name}, {format_settings(settings)}; "
-        else:
-            ids = corpus.ids(split)
-            result = evaluate_plain(model, ids, batch_size, on_progress=partial(on_stage, f"evaluating {split}"))
-    if log_probs is not None:
-        write_log_probs(log_probs, result)
-    row |= {"tokens": result.tokens, "nll": result.nll, "perplexity": result.perplexity}
-    if corpus.level == "char":
-        row["bits_per_character"] = bits_per_character(result.perplexity)
-    if (bits := corpus.bits_per_byte(split, result.nll)) is not None:
-        row["bits_per_byte"] = bits
-    if tuning is not None:
-        row["tuned"] = to_json(tuning)
+        result = highrank.evaluate(
+            run, split, method="dynamic" if dynamic else "cache" if cache else "plain", batch_size=batch_size,
+            tune=tune or tune_tokens is not None, tune_tokens=tune_tokens, log_probs=log_probs, data_dir=data_dir,
+            device=device, on_stage=on_stage, on_point=print_point,
+            **{key: value for key, value in values.items() if value is not None},
+        )  # fmt: skip
     if as_json:
-        print_json(row)
+        print_json(to_json(result))
         return
-    if tuning is not None:
-        say(format_search(tuning))
+    if result.tuned is not None:
+        say(format_search(result.tuned))
     score = f"perplexity {format_score(result.perplexity, 'word')}"
-    if corpus.level == "char":
+    if result.bits_per_character is not None:
         score = f"{format_score(result.perplexity, 'char')}, {score}"
-    if bits is not None:
-        score += f", {bits:.3f} bits per byte"
+    if result.bits_per_byte is not None:
+        score += f", {result.bits_per_byte:.3f} bits per byte"
+    settings = result.dynamic or result.cache
+    details = f"{'dynamic' if dynamic else 'cache'}, {format_settings(settings)}; " if settings else ""
     say(f"{run}: {split} {score} ({details}{result.nll:.4f} nats per token, {result.tokens:,} tokens predicted)")
 
 
@@ -192,8 +150,4 @@ def format_settings(settings: "Settings") -> str:
     """Format settings as "lr 0.002, lambda 0.075, epsilon 0.001"."""
     fixed = ("segment", "stats_batch_size")
     values = {key: value for key, value in dataclasses.asdict(settings).items() if key not in fixed}
-    return ", ".join(f"{_option(key)} {value:g}" for key, value in values.items())
-
-
-def _option(key: str) -> str:
-    return "lambda" if key == "lamb" else key
+    return ", ".join(f"{key.replace('lamb', 'lambda')} {value:g}" for key, value in values.items())

@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -42,12 +42,3 @@ def _parse_amount(text: str, units: dict[str, int]) -> float:
     """Return a number followed by one of the units, in the smallest unit; 0 for any other text."""
     match = re.fullmatch(r"(\d{1,12}(?:\.\d*)?|\.\d+)([a-z]*)", text.lower())
     return float(match[1]) * units.get(match[2], 0) if match else 0
-
-
-def format_setting(value: Any) -> str:
-    """Format a value of a recipe as --set accepts it."""
-    if isinstance(value, list | tuple):
-        return ",".join(map(str, value))
-    if value is None or isinstance(value, bool):
-        return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 
 from highrank.cli.console import out, print_in_parts, print_json, say
-from highrank.cli.options import AsJson, format_setting
+from highrank.cli.options import AsJson
 
 if TYPE_CHECKING:
     from highrank.recipes import AnyRecipe
@@ -41,6 +41,8 @@ def recipes(
 
 def _side_by_side(group: "list[AnyRecipe]") -> Table:
     """Return a table with one column per recipe and one row per setting; names and values are never wrapped."""
+    from highrank.recipes.settings import format_setting
+
     table = Table()
     for name in ("", *(recipe.name for recipe in group)):
         table.add_column(name, no_wrap=True)

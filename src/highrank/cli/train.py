@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from highrank.cli.console import out, print_written, say
-from highrank.cli.options import DataDir, Device, format_setting, parse_seconds
+from highrank.cli.options import DataDir, Device, parse_seconds
 from highrank.device import find_device
-from highrank.errors import UserError
 
 if TYPE_CHECKING:
     from highrank.data.corpus import Corpus
     from highrank.data.dialog import DialogCorpus
     from highrank.recipes import AnyRecipe
-    from highrank.runs.folder import Run
 
 
 def train(
@@ -74,37 +72,19 @@ def train(
     from highrank.cli.training_progress import show_training
     from highrank.data.corpus import Corpus
     from highrank.evaluation.score import format_score
-    from highrank.recipes import get_recipe, override
-    from highrank.runs.folder import Run, load_data, run_data
+    from highrank.runs.launch import prepare
     from highrank.runs.record import summarize
     from highrank.runs.training import train as train_run
     from highrank.training.ranks import joined, rank_device
 
-    chosen = override(get_recipe(recipe), settings or [])
     seconds = parse_seconds(time_budget) if time_budget else None
     torch_device = rank_device(find_device(device))
-    if finetune and not resume:
-        raise UserError("--finetune continues an existing run: add --resume.")
-    if init_from and resume:
-        raise UserError("--init-from starts a new run: leave out --resume.")
     with joined(torch_device) as ranks:
         out.quiet = not ranks.first
-        run = ranks.broadcast(Run(output) if output else _default_run(recipe, resume))
-        if resume:
-            stored = run.recipe()
-            if settings or stored.name != chosen.name:
-                _check_same_recipe(stored, chosen, settings or [], run.folder, data_dir)
-            chosen = stored
-            corpus = run_data(run.folder, data_dir)
-        else:
-            if ranks.first:
-                _check_new(run)
-            corpus = load_data(chosen, data_dir)
-            # The name of a user's own corpus is its absolute path, so that later commands find it from any folder.
-            chosen = override(chosen, [f"data.corpus={corpus.name}"])
-            if isinstance(corpus, Corpus):  # a folder with a tokenizer has a level of its own
-                chosen = override(chosen, [f"data.level={corpus.level}"])
-
+        chosen, corpus, run = prepare(
+            recipe, settings or [], folder=output, data_dir=data_dir, resume=resume, init_from=init_from,
+            finetune=finetune, ranks=ranks,
+        )  # fmt: skip
         if ranks.first:
             processes = f"{ranks.size} processes, " if ranks.size > 1 else ""
             _announce(chosen, corpus, f"{processes}{torch_device}", run.folder)
@@ -153,67 +133,9 @@ def _announce(recipe: "AnyRecipe", corpus: "Corpus | DialogCorpus", device: str,
         note_unseen(corpus)
 
 
-def _check_new(run: "Run") -> None:
-    """Raise a UserError if the folder of a new run cannot be made, or holds a run already."""
-    from highrank.files import output_folder
-
-    if run.exists():
-        raise UserError(f"{run.folder} already holds a run: add --resume to continue it, or choose another --out.")
-    output_folder(run.folder)
-
-
 def resume_command(recipe: str, folder: Path) -> str:
     """Return the command that continues a run."""
     return f"highrank train {recipe} --out {shlex.quote(str(folder))} --resume"
-
-
-def _default_run(recipe: str, resume: bool) -> "Run":
-    """Return the most recent run of a recipe in runs/, to resume it, or else the next free folder there."""
-    from highrank.files import unused_folder
-    from highrank.runs.folder import Run
-
-    root = Path("runs")
-    taken = [path for path in root.glob(f"{recipe}*") if _is_run_name(path.name, recipe)]
-    if resume:
-        if not taken:
-            raise UserError(f"there is no run of {recipe} in {root} to resume: name its folder with --out.")
-        return Run(max(taken, key=lambda path: path.stat().st_mtime))
-    return Run(unused_folder(root / recipe))
-
-
-def _is_run_name(folder: str, recipe: str) -> bool:
-    """Return True for ptb-mos and ptb-mos-2, but not ptb-mos-hparams, if the recipe is ptb-mos."""
-    rest = folder.removeprefix(recipe)
-    return rest == "" or (rest.startswith("-") and rest[1:].isdigit())
-
-
-def _check_same_recipe(
-    stored: "AnyRecipe", chosen: "AnyRecipe", settings: list[str], folder: Path, data_dir: Path | None
-) -> None:
-    """Raise a UserError that names the recipe, or those of `settings`, that differ from what the run started with.
-
-    Settings that are not given again stay as they were.
-    """
-    from highrank.data.corpus import own_folder
-    from highrank.recipes import DialogRecipe, flat
-
-    if chosen.name != stored.name:
-        raise UserError(f"{folder} is a run of {stored.name}, not of {chosen.name}: name {stored.name} to resume it.")
-    old = flat(stored.resolved())
-    new = flat(chosen.resolved())
-    suffix = ".jsonl" if isinstance(chosen, DialogRecipe) else ".txt"
-    if own := own_folder(new["data.corpus"], data_dir, suffix):
-        new["data.corpus"] = str(own)
-    if new["train.precision"] == "auto":
-        new["train.precision"] = old["train.precision"]  # chosen when the run started
-    given = dict.fromkeys(setting.partition("=")[0] for setting in settings)
-    changes = [
-        f"{key} = {format_setting(old[key])}, not {format_setting(new[key])}" for key in given if new[key] != old[key]
-    ]
-    if changes:
-        raise UserError(
-            f"{folder} was started with {'; '.join(changes)}: resume it without changes, or start a new run."
-        )
 
 
 @contextlib.contextmanager

@@ -74,6 +74,8 @@ class Corpus:
 
     def ids(self, split: str, first: int | None = None) -> Tensor:
         """Return the int64 ids of a split, or only of its first tokens."""
+        if split not in self.splits:
+            raise UserError(f'there is no split "{split}": choose valid, test or train.')
         return self.splits[split][:first].long()
 
 

@@ -60,6 +60,17 @@ def override(recipe: R, settings: list[str]) -> R:
     return changed
 
 
+def format_setting(value: Any) -> str:
+    """Format a value of a recipe as `override` accepts it."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and float(f"{value:g}") == value:
+        return f"{value:g}"
+    return str(value)
+
+
 def check(recipe: AnyRecipe) -> None:
     """Raise a UserError that names the first key whose value cannot be used."""
     for part, spec in recipe.specs().items():

@@ -2,11 +2,11 @@
 
 For example:
 
-    from highrank.runs.analysis import analyze_runs
-    record = analyze_runs(["runs/ptb-softmax", "runs/ptb-mos"], "test")
+    record = highrank.analyze(["runs/ptb-softmax", "runs/ptb-mos"])
     record.models[0].rank, record.models[0].kld.mean
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +18,9 @@ from torch import Tensor
 from highrank.analysis import Analysis, analyze, carrying_state
 from highrank.analysis.matrix import Options
 from highrank.analysis.record import AnalysisRecord, thin_spectrum
+from highrank.device import find_device
 from highrank.errors import UserError
-from highrank.files import read_json, write_json
+from highrank.files import AnyPath, read_json, write_json
 from highrank.progress import OnStage, no_stages
 from highrank.runs import checkpoint as checkpoints
 from highrank.runs.folder import Run, run_corpus
@@ -29,20 +30,28 @@ from highrank.runs.text_model import load
 from highrank.schema import SchemaError, from_json, to_json
 
 CPU = torch.device("cpu")
+CPU_TOKENS = 20_000  # read on a CPU by default: all of Penn Treebank takes tens of minutes there
 
 
 def analyze_runs(
-    folders: Sequence[str | Path],
+    runs: AnyPath | Sequence[AnyPath],
     split: str = "test",
     *,
-    tokens: int | None = None,  # at most, from the start of the split; None: all
-    data_dir: Path | None = None,
-    device: torch.device = CPU,
+    tokens: int | None = None,
+    data_dir: AnyPath | None = None,
+    device: str | torch.device = "auto",
     on_stage: OnStage = no_stages,
     **options: Unpack[Options],
 ) -> AnalysisRecord:
-    """Analyse the best model of each run on one split of their corpus, which must be the same for all."""
-    paths = [Path(folder) for folder in folders]
+    """Measure rank, spectrum and pairwise KLD of the best model of each run, all trained on the same corpus.
+
+    Reads at most `tokens` tokens from the start of the split; by default, `CPU_TOKENS` on a CPU and all on a GPU. The
+    options are `projection`, `contexts` (5,000) and `seed` (0).
+    """
+    device = find_device(device)
+    if tokens is None and device.type == "cpu":
+        tokens = CPU_TOKENS
+    paths = [Path(run) for run in ([runs] if isinstance(runs, str | os.PathLike) else runs)]
     corpus, *others = [run_corpus(path, data_dir) for path in paths]
     for path, other in zip(paths[1:], others, strict=True):
         if other.fingerprint != corpus.fingerprint:

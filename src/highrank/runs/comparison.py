@@ -1,7 +1,6 @@
 """Compare two run folders step by step; `analysis/compare.py` has the method.
 
-from highrank.runs.comparison import compare_runs
-comparison = compare_runs("runs/ptb-mos", "runs/ptb-moc", n=10)
+comparison = highrank.compare("runs/ptb-mos", "runs/ptb-moc", n=10)
 comparison.a_ahead[0].a.top, comparison.a_ahead[0].b.top, comparison.by_frequency
 """
 
@@ -12,6 +11,7 @@ import torch
 
 from highrank.analysis.compare import Comparison, check_request, compare
 from highrank.errors import UserError
+from highrank.files import AnyPath
 from highrank.progress import OnStage, no_stages
 from highrank.runs.cache import cached_reading
 from highrank.runs.folder import Run, run_corpus
@@ -19,18 +19,21 @@ from highrank.runs.text_model import load
 
 
 def compare_runs(
-    a: str | Path,
-    b: str | Path,
+    a: AnyPath,
+    b: AnyPath,
     *,
     split: str = "test",
     n: int = 20,
     top: int = 5,
     contains: str | None = None,
-    data_dir: Path | None = None,
-    device: str | torch.device = "cpu",
+    data_dir: AnyPath | None = None,
+    device: str | torch.device = "auto",
     on_stage: OnStage = no_stages,
 ) -> Comparison:
-    """Compare the best models of two runs. Their first passes are cached, so the next comparison is quick."""
+    """Compare the best models of two runs step by step; `analysis.compare.compare` explains the options.
+
+    Their first passes over the split are cached, so the next comparison is quick.
+    """
     runs = Run(Path(a)), Run(Path(b))
     check_comparable(*runs)
     corpus = run_corpus(runs[0].folder, data_dir)

@@ -5,7 +5,6 @@ each finished split. A result is reused if these lines or the earlier record hav
 it is computed. A tuned result is computed again if it was tuned on another number of tokens.
 """
 
-import io
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -14,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,7 +22,6 @@ from highrank.evaluation.cache import cache_evaluate
 from highrank.evaluation.dynamic import dynamic_evaluate
 from highrank.evaluation.perplexity import Evaluation
 from highrank.evaluation.tune import OnPoint, Settings, Tuning, tune_cache, tune_dynamic
-from highrank.files import write_bytes
 from highrank.models.language_model import LanguageModel
 from highrank.progress import OnStage, no_stages
 from highrank.recipes import cache_settings, dynamic_settings
@@ -70,18 +67,6 @@ class AdaptiveEvaluation:
             on_progress = partial(self.on_stage, "tuning dynamic evaluation")
             return tune_dynamic(self.model, ids, self.statistics, self.start, on_point, on_progress)
         return tune_cache(self.model, ids, self.start, partial(self.on_stage, "tuning the cache"))
-
-
-def write_log_probs(path: Path, result: Evaluation) -> None:
-    """Write the log-probability of every predicted token as float16, which changes the perplexity by about 1e-5 of it.
-
-    Log-probabilities of several models on the same tokens can be mixed (benchmarks/mix_log_probs.py), and they say
-    nothing about the text itself.
-    """
-    values = (-result.losses).to(torch.float16).cpu().numpy()
-    buffer = io.BytesIO()
-    np.save(buffer, values)
-    write_bytes(path, buffer.getvalue())
 
 
 @dataclass(frozen=True)

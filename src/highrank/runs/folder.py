@@ -28,7 +28,7 @@ from highrank.data.own_text import read_description
 from highrank.data.tokenizer import FILE_NAME as TOKENIZER
 from highrank.data.tokenizer import TextCodec
 from highrank.errors import UserError
-from highrank.files import new_folder, read_json, read_tensors, write_json, write_text
+from highrank.files import AnyPath, new_folder, optional_path, read_json, read_tensors, write_json, write_text
 from highrank.memory import require_bytes
 from highrank.models import LanguageModel
 from highrank.models.seq2seq import Seq2Seq
@@ -68,7 +68,7 @@ def _require_memory(folder: Path, level: Level) -> None:
     )
 
 
-def run_corpus(folder: Path, data_dir: Path | None) -> Corpus:
+def run_corpus(folder: Path, data_dir: AnyPath | None) -> Corpus:
     """Load the text that a language model was trained on, and check that it has not changed."""
     Run(folder).language_recipe()
     corpus = run_data(folder, data_dir)
@@ -76,8 +76,9 @@ def run_corpus(folder: Path, data_dir: Path | None) -> Corpus:
     return corpus
 
 
-def run_data(folder: Path, data_dir: Path | None) -> Corpus | DialogCorpus:
+def run_data(folder: Path, data_dir: AnyPath | None) -> Corpus | DialogCorpus:
     """Load the corpus that a run was trained on, and check that its text has not changed."""
+    data_dir = optional_path(data_dir)
     run = Run(folder)
     info = run.info()
     # The stored folder may not exist if the run was started on another machine.

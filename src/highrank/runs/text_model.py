@@ -1,7 +1,6 @@
 """A trained language model that reads and writes text: `highrank.load` and `highrank.generate`."""
 
 import itertools
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,6 +18,7 @@ from highrank.errors import UserError
 from highrank.evaluation.generate import continue_by_beam
 from highrank.evaluation.generate import generate as generate_ids
 from highrank.evaluation.perplexity import evaluate
+from highrank.files import AnyPath
 from highrank.heads import MoSHead
 from highrank.models import LanguageModel, build_model
 from highrank.recipes import Recipe
@@ -39,7 +39,7 @@ class TextModel:
     """
 
     run: Run
-    recipe: Recipe
+    recipe: Recipe = field(repr=False)
     model: LanguageModel  # in evaluation mode
     words: list[str] = field(repr=False)  # the vocabulary by id
 
@@ -131,7 +131,7 @@ class TextModel:
         return ids
 
 
-def load(run: str | os.PathLike[str], device: str | torch.device = "cpu") -> TextModel:
+def load(run: AnyPath, device: str | torch.device = "cpu") -> TextModel:
     """Load the best language model of a run. `runs.dialog` loads dialog models.
 
     >>> model = highrank.load("runs/ptb-mos")  # doctest: +SKIP
@@ -146,7 +146,7 @@ def load(run: str | os.PathLike[str], device: str | torch.device = "cpu") -> Tex
 
 
 def generate(
-    run: str | os.PathLike[str],
+    run: AnyPath,
     prompt: str = EOS,
     *,
     length: int = 100,

@@ -1,17 +1,27 @@
-"""Learning curves of the longest run of each recipe, over epochs and over time."""
+"""Learning curves over epochs and over time: of run folders, and of the longest record of each recipe."""
 
+import itertools
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from highrank.data.catalog import Level
+from highrank.errors import UserError
 from highrank.evaluation.score import bits_per_character
-from highrank.plotting import HEADS, ORANGE, PURPLE, SKY, pyplot
+from highrank.files import AnyPath
+from highrank.plotting import COLOURS, HEADS, ORANGE, PURPLE, SKY, pyplot
 from highrank.recipes import ALL_RECIPES, Recipe
 from highrank.report.perplexity import in_paper, runs_of
 from highrank.report.records import RecordedRun
+from highrank.runs.folder import Run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLOURS = {  # by the end of the recipe's name
+BY_RECIPE = {  # by the end of the recipe's name
     **HEADS,
     "mos-plus": PURPLE,
     "mos7": HEADS["mos"],
@@ -20,54 +30,112 @@ COLOURS = {  # by the end of the recipe's name
 }
 
 
-def learning_curves(corpus: str, runs: list[RecordedRun]) -> "Figure | None":
-    """Draw validation perplexity, or bits per character, for a corpus; return None if it has no runs.
+@dataclass(frozen=True)
+class _Curve:
+    label: str
+    colour: str
+    epochs: list[int]
+    seconds: list[float]
+    scores: list[float | None]  # None where the loss was not finite
+    markers: dict[int | None, str]  # by epoch
+    in_paper: float | None = None
 
-    A dot marks the start of averaging, a triangle the start of finetuning. Dotted lines are the paper's results.
+
+def plot_curves(runs: AnyPath | Sequence[AnyPath]) -> "Figure":
+    """Draw the validation perplexity (bits per character, for characters) of one run or several, epoch by epoch.
+
+    A dot marks the start of averaging, a triangle the start of finetuning. A run may still be in training.
+    """
+    folders = [Path(run) for run in ([runs] if isinstance(runs, str | os.PathLike) else runs)]
+    levels = {Run(folder).info().corpus_level for folder in folders}
+    if len(levels) > 1:
+        raise UserError(f"the runs have scores of different units ({', '.join(sorted(levels))}): draw them separately.")
+    level = levels.pop()
+    curves = [_read_curve(folder, COLOURS[i % len(COLOURS)], level) for i, folder in enumerate(folders)]
+    return _draw(curves, level)
+
+
+def _read_curve(folder: Path, colour: str, level: Level) -> _Curve:
+    """Read the curve of a run folder."""
+    epochs = Run(folder).epochs()
+    if not epochs:
+        raise UserError(f"{folder} has no curve yet: train it for at least one epoch.")
+    averaged = next((metrics.epoch for metrics in epochs if metrics.averaged), None)
+    finetuned = [new.epoch for old, new in itertools.pairwise(epochs) if new.stage != old.stage]
+    return _Curve(
+        label=folder.name,
+        colour=colour,
+        epochs=[metrics.epoch for metrics in epochs],
+        seconds=[metrics.seconds for metrics in epochs],
+        scores=_scores([m.valid_ppl if math.isfinite(m.valid_ppl) else None for m in epochs], level),
+        markers={averaged: "o"} | dict.fromkeys(finetuned, "^"),
+    )
+
+
+def learning_curves(corpus: str, runs: list[RecordedRun]) -> "Figure | None":
+    """Draw the longest run of each recipe for a corpus, as `plot_curves` does; return None if there is none.
+
+    Dotted lines are the paper's results.
     """
     recipes = [recipe for recipe in ALL_RECIPES.values() if recipe.name.startswith(f"{corpus}-")]
     longest = {recipe: max(runs_of(recipe, runs), key=_length, default=None) for recipe in recipes}
-    shown = [(recipe, run) for recipe, run in longest.items() if run and _length(run)]
+    shown = [(recipe, run.record) for recipe, run in longest.items() if run and _length(run)]
     if not shown:
         return None
+    level: Level = shown[0][1].settings["data"].get("level", "word")  # dialogs have no level
+    curves = []
+    for recipe, record in shown:
+        # The paper's dialog models had other training dialogs.
+        paper = in_paper(recipe) if isinstance(recipe, Recipe) else None
+        finetuned = [stage.epochs + 1 for stage in record.stages[:-1]]
+        curves.append(
+            _Curve(
+                label=f"{recipe.name}, {record.seconds / 60:.0f} min",
+                colour=BY_RECIPE.get(recipe.name.removeprefix(f"{corpus}-"), SKY),
+                epochs=record.curve.epoch,
+                seconds=record.curve.seconds,
+                scores=_scores(record.curve.valid_ppl, level),
+                markers={record.averaged_from: "o"} | dict.fromkeys(finetuned, "^"),
+                in_paper=paper.valid if paper else None,
+            )
+        )
+    figure = _draw(curves, level)
+    lowest = min(score for curve in curves for score in curve.scores if score is not None)
+    for axis in figure.axes:
+        axis.set(ylim=(lowest * 0.94, lowest * 1.7))  # the first epochs would hide the rest
+    return figure
+
+
+def _draw(curves: list[_Curve], level: Level) -> "Figure":
     figure, axes = pyplot().subplots(1, 2, figsize=(9.9, 3.8), layout="constrained")
-    quantity = "bits per character" if _is_char(shown[0][1]) else "perplexity"
-    lowest = min(score for _, run in shown for score in _scores(run) if score is not None)
+    quantity = "bits per character" if level == "char" else "perplexity"
     for axis, unit in zip(axes, ("epoch", "minute"), strict=True):
-        for recipe, run in shown:
-            colour = COLOURS.get(recipe.name.removeprefix(f"{corpus}-"), SKY)
-            _plot_run(axis, run, unit, color=colour, label=f"{recipe.name}, {run.record.seconds / 60:.0f} min")
-            # The paper's dialog models had other training dialogs.
-            if isinstance(recipe, Recipe) and (numbers := in_paper(recipe)):
-                axis.axhline(numbers.valid, color=colour, linestyle=":", linewidth=1.0, alpha=0.8)
-        axis.set(ylim=(lowest * 0.94, lowest * 1.7), xlim=(0, None), xlabel=unit, ylabel=f"validation {quantity}")
+        for curve in curves:
+            _plot(axis, curve, unit)
+            if curve.in_paper is not None:
+                axis.axhline(curve.in_paper, color=curve.colour, linestyle=":", linewidth=1.0, alpha=0.8)
+        axis.set(xlim=(0, None), xlabel=unit, ylabel=f"validation {quantity}")
         axis.grid(color="#888888", alpha=0.25, linewidth=0.6)
     axes[0].legend(loc="upper right", fontsize=9)
     return figure
 
 
-def _plot_run(axis: Any, run: RecordedRun, unit: str, color: str, label: str) -> None:
-    curve = run.record.curve
-    x = curve.epoch if unit == "epoch" else [seconds / 60 for seconds in curve.seconds]
-    scores = _scores(run)
-    points = {epoch: (x[i], scores[i]) for i, epoch in enumerate(curve.epoch) if scores[i] is not None}
-    axis.plot(*zip(*points.values(), strict=True), color=color, linewidth=1.6, label=label)
-    markers = {run.record.averaged_from: "o"} | {stage.epochs + 1: "^" for stage in run.record.stages[:-1]}
-    for epoch, marker in markers.items():
+def _plot(axis: Any, curve: _Curve, unit: str) -> None:
+    x = curve.epochs if unit == "epoch" else [seconds / 60 for seconds in curve.seconds]
+    triples = zip(curve.epochs, x, curve.scores, strict=True)
+    points = {epoch: (position, score) for epoch, position, score in triples if score is not None}
+    style = {"marker": "."} if len(points) < 10 else {}  # a line through one point would be invisible
+    axis.plot(*zip(*points.values(), strict=True), color=curve.colour, linewidth=1.6, label=curve.label, **style)
+    for epoch, marker in curve.markers.items():
         if epoch in points:
-            axis.plot(*points[epoch], marker=marker, color=color, markersize=6)
+            axis.plot(*points[epoch], marker=marker, color=curve.colour, markersize=6)
 
 
-def _scores(run: RecordedRun) -> list[float | None]:
+def _scores(valid_ppl: list[float | None], level: Level) -> list[float | None]:
     """Return the validation score of every epoch; None where the loss was not finite."""
-    valid_ppl = run.record.curve.valid_ppl
-    if not _is_char(run):
+    if level != "char":
         return valid_ppl
     return [None if ppl is None else bits_per_character(ppl) for ppl in valid_ppl]
-
-
-def _is_char(run: RecordedRun) -> bool:
-    return run.record.settings["data"].get("level") == "char"
 
 
 def _length(run: RecordedRun) -> int:

@@ -3,20 +3,19 @@
 from typing import TYPE_CHECKING, Any
 
 from highrank.analysis.record import Analysis, AnalysisRecord, Spectrum
-from highrank.plotting import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, pyplot
+from highrank.plotting import BLUE, COLOURS, GREEN, ORANGE, pyplot
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLOURS = (BLUE, ORANGE, GREEN, VERMILLION, PURPLE, SKY, BLACK)
 DASHES = ("-", "--", "-.", ":")  # tell curves apart in print
 BY_HEAD = {"softmax": (BLUE, "-"), "moc": (ORANGE, "--"), "mos": (GREEN, "-")}
 ROUND_OFF: dict[str, Any] = {"color": "#999999", "alpha": 0.15, "linewidth": 0, "label": "round-off: counts as zero"}
 FLOOR = 1e-19  # smaller values are drawn here: a log scale has no zero
 
 
-def draw_spectra(record: AnalysisRecord) -> "Figure":
-    """Draw the spectra of all models."""
+def plot_spectrum(record: AnalysisRecord) -> "Figure":
+    """Draw the singular values of every model of an analysis: the share of them below a threshold."""
     title = f"Log-probabilities after {record.tokens:,} tokens of {record.corpus}, {record.split}"
     return draw_shares(record.models, min(record.tokens, record.vocabulary), title)
 

@@ -1,0 +1,175 @@
+"""Train by a recipe, from its name to the evaluated run: `highrank.train`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from highrank.data.corpus import Corpus, own_folder
+from highrank.data.dialog import DialogCorpus
+from highrank.device import find_device
+from highrank.errors import UserError
+from highrank.files import AnyPath, optional_path, output_folder, unused_folder
+from highrank.recipes import AnyRecipe, DialogRecipe, get_recipe
+from highrank.recipes.settings import flat, format_setting, override
+from highrank.runs.folder import Run, load_data, run_data
+from highrank.runs.record import RunRecord, summarize
+from highrank.runs.training import train
+from highrank.training.callbacks import Callbacks
+from highrank.training.loop import Outcome
+from highrank.training.ranks import ALONE, Ranks, joined, rank_device
+
+ROOT = Path("runs")  # of runs without a folder of their own
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """A run that has ended or paused. Functions that take the path of a run also take this."""
+
+    folder: Path
+    outcome: Outcome
+    valid_ppl: float | None  # of the best weights; None before the end of the first epoch
+    test_ppl: float | None
+    summary: RunRecord | None = field(repr=False)
+
+    def __fspath__(self) -> str:
+        return str(self.folder)
+
+
+def train_recipe(
+    recipe: str | AnyRecipe,
+    corpus: AnyPath | None = None,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    out: AnyPath | None = None,
+    data_dir: AnyPath | None = None,
+    device: str | torch.device = "auto",
+    max_epochs: int | None = None,
+    time_budget: float | None = None,
+    checkpoint_every: float = 120.0,
+    graphs: bool = True,
+    resume: bool = False,
+    init_from: AnyPath | None = None,
+    finetune: bool = False,
+    callbacks: Callbacks | None = None,
+) -> TrainedRun:
+    """Train a model by a recipe, save it as a run, and evaluate its best weights.
+
+    `corpus` is the name or the folder of a corpus; by default, it is the recipe's own. `settings` change values of the
+    recipe, such as {"train.lr": 15}. `out` is the run folder; by default, it is runs/RECIPE, numbered if it exists.
+    Training pauses after `max_epochs` epochs, counted over the whole run, or after `time_budget` seconds. `resume`
+    continues a run, the latest one of the recipe if there is no `out`. `callbacks` follow the progress, and
+    `runs.training.train` explains the rest.
+    """
+    changes = {**({} if corpus is None else {"data.corpus": corpus}), **(settings or {})}
+    texts = [f"{key}={format_setting(value)}" for key, value in changes.items()]
+    data = optional_path(data_dir)
+    source = optional_path(init_from)
+    device = rank_device(find_device(device))
+    with joined(device) as ranks:
+        chosen, loaded, run = prepare(
+            recipe, texts, folder=optional_path(out), data_dir=data, resume=resume, init_from=source,
+            finetune=finetune, ranks=ranks,
+        )  # fmt: skip
+        outcome = train(
+            chosen, loaded, run, device, resume=resume, init_from=source, finetune=finetune, data_dir=data,
+            max_epochs=max_epochs, time_budget=time_budget, checkpoint_every=checkpoint_every, graphs=graphs,
+            callbacks=callbacks, ranks=ranks,
+        )  # fmt: skip
+    if run.model_file is None or not ranks.first:
+        return TrainedRun(run.folder, outcome, None, None, None)
+    summary = summarize(run, loaded, device, outcome)
+    return TrainedRun(run.folder, outcome, summary.valid_ppl, summary.test_ppl, summary)
+
+
+class Prepared(NamedTuple):
+    """What is trained, and where."""
+
+    recipe: AnyRecipe
+    corpus: Corpus | DialogCorpus
+    run: Run
+
+
+def prepare(
+    recipe: str | AnyRecipe,
+    settings: Sequence[str] = (),
+    *,
+    folder: Path | None = None,
+    data_dir: Path | None = None,
+    resume: bool = False,
+    init_from: Path | None = None,
+    finetune: bool = False,
+    ranks: Ranks = ALONE,
+) -> Prepared:
+    """Check the arguments of a training, choose its folder and load its corpus."""
+    chosen = override(get_recipe(recipe) if isinstance(recipe, str) else recipe, list(settings))
+    if finetune and not resume:
+        raise UserError("finetuning continues an existing run: add --resume (resume=True).")
+    if init_from and resume:
+        raise UserError("the weights of another run start a new run: leave out --resume (resume=True).")
+    run = ranks.broadcast(_default_run(chosen.name, resume) if folder is None else Run(folder))
+    if resume:
+        stored = run.recipe()
+        _check_same_recipe(stored, chosen, settings, run.folder, data_dir)
+        return Prepared(stored, run_data(run.folder, data_dir), run)
+    if ranks.first:
+        _check_new(run)
+    corpus = load_data(chosen, data_dir)
+    # The name of a user's own corpus is its absolute path, so that later commands find it from any folder.
+    chosen = override(chosen, [f"data.corpus={corpus.name}"])
+    if isinstance(corpus, Corpus):  # a folder with a tokenizer has a level of its own
+        chosen = override(chosen, [f"data.level={corpus.level}"])
+    return Prepared(chosen, corpus, run)
+
+
+def _check_new(run: Run) -> None:
+    """Raise a UserError if the folder of a new run cannot be made, or holds a run already."""
+    if run.exists():
+        raise UserError(
+            f"{run.folder} already holds a run: continue it with --resume (resume=True), or choose another folder."
+        )
+    output_folder(run.folder)
+
+
+def _default_run(recipe: str, resume: bool) -> Run:
+    """Return the most recent run of a recipe in runs/, to resume it, or else the next free folder there."""
+    taken = [path for path in ROOT.glob(f"{recipe}*") if _is_run_name(path.name, recipe)]
+    if not resume:
+        return Run(unused_folder(ROOT / recipe))
+    if not taken:
+        raise UserError(f"there is no run of {recipe} in {ROOT} to resume: name its folder.")
+    return Run(max(taken, key=lambda path: path.stat().st_mtime))
+
+
+def _is_run_name(folder: str, recipe: str) -> bool:
+    """Return True for ptb-mos and ptb-mos-2, but not ptb-mos-hparams, if the recipe is ptb-mos."""
+    rest = folder.removeprefix(recipe)
+    return rest == "" or (rest.startswith("-") and rest[1:].isdigit())
+
+
+def _check_same_recipe(
+    stored: AnyRecipe, chosen: AnyRecipe, settings: Sequence[str], folder: Path, data_dir: Path | None
+) -> None:
+    """Raise a UserError that names the recipe, or those of `settings`, that differ from what the run started with.
+
+    Settings that are not given again stay as they were.
+    """
+    if chosen.name != stored.name:
+        raise UserError(f"{folder} is a run of {stored.name}, not of {chosen.name}: name {stored.name} to resume it.")
+    old = flat(stored.resolved())
+    new = flat(chosen.resolved())
+    suffix = ".jsonl" if isinstance(chosen, DialogRecipe) else ".txt"
+    if own := own_folder(new["data.corpus"], data_dir, suffix):
+        new["data.corpus"] = str(own)
+    if new["train.precision"] == "auto":
+        new["train.precision"] = old["train.precision"]  # chosen when the run started
+    given = dict.fromkeys(setting.partition("=")[0] for setting in settings)
+    changes = [
+        f"{key} = {format_setting(old[key])}, not {format_setting(new[key])}" for key in given if new[key] != old[key]
+    ]
+    if changes:
+        raise UserError(
+            f"{folder} was started with {'; '.join(changes)}: resume it without changes, or start a new run."
+        )

@@ -1,0 +1,128 @@
+"""The perplexity of a run on a split of its corpus: `highrank.evaluate`."""
+
+import io
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from highrank.device import find_device
+from highrank.errors import UserError
+from highrank.evaluation.perplexity import Evaluation, evaluate
+from highrank.evaluation.score import bits_per_character
+from highrank.evaluation.tune import OnPoint, Tuning
+from highrank.files import AnyPath, write_bytes
+from highrank.progress import OnStage, no_stages
+from highrank.recipes.recipe import CacheSettings, DynamicSettings
+from highrank.runs.evaluations import PUBLISHED, AdaptiveEvaluation
+from highrank.runs.folder import run_corpus
+from highrank.runs.text_model import load
+
+SETTINGS = {"plain": (), "dynamic": ("lr", "lamb", "epsilon", "segment"), "cache": ("window", "theta", "lamb")}
+CPU_TUNE_TOKENS = 5_000  # a search for settings of dynamic evaluation makes about twenty passes over its text
+
+
+@dataclass(frozen=True)
+class RunEvaluation:
+    """How well a run predicts a split of its corpus: the result of `evaluate_run`."""
+
+    run: str
+    split: str
+    batch_size: int
+    tokens: int  # predicted
+    nll: float  # nats per token
+    perplexity: float
+    bits_per_character: float | None = None  # of a model of characters
+    bits_per_byte: float | None = None  # of a model of BPE pieces
+    dynamic: DynamicSettings | None = None  # the settings of dynamic evaluation, if it was used
+    cache: CacheSettings | None = None  # those of the cache
+    tuned: Tuning | None = None  # the search that found the settings
+
+
+def evaluate_run(
+    run: AnyPath,
+    split: str = "test",
+    *,
+    method: Literal["plain", "dynamic", "cache"] = "plain",
+    batch_size: int = 1,
+    tune: bool = False,
+    tune_tokens: int | None = None,
+    log_probs: AnyPath | None = None,
+    data_dir: AnyPath | None = None,
+    device: str | torch.device = "auto",
+    on_stage: OnStage = no_stages,
+    on_point: OnPoint | None = None,
+    **settings: float,
+) -> RunEvaluation:
+    """Compute the exact perplexity of a run's best weights: every token except the first is predicted once.
+
+    The method "dynamic" lets a copy of the model learn while it reads, and "cache" mixes in recent words. `settings`
+    replace those published for the corpus: `lr`, `lamb`, `epsilon` and `segment`, or `window`, `theta` and `lamb`.
+    `tune` first searches for better ones on the first `tune_tokens` of validation: by default on all of it, or on
+    `CPU_TUNE_TOKENS` for dynamic evaluation on a CPU. A plain evaluation is faster with the text in `batch_size`
+    columns. `log_probs` is a .npy file to write, for the log-probability of every predicted token.
+    """
+    device = find_device(device)
+    _check_effect(method, batch_size, tune, settings)
+    model = load(run, device).model
+    corpus = run_corpus(Path(run), data_dir)
+    ids = corpus.ids(split)
+    used: dict[str, Any] = {}
+    if method == "plain":
+        result = evaluate(model, ids, batch_size, on_progress=partial(on_stage, f"evaluating {split}"))
+    else:
+        values: dict[str, Any] = dict(settings)
+        start = replace(PUBLISHED[method](corpus.name), **values)
+        adaptive = AdaptiveEvaluation(model, corpus, start, on_stage)
+        if tune:
+            if tune_tokens is None and method == "dynamic" and device.type == "cpu":
+                tune_tokens = CPU_TUNE_TOKENS
+            used["tuned"] = adaptive.tune(tune_tokens, on_point)
+            start = used["tuned"].best
+        used[method] = start
+        result = adaptive.evaluate(split, start, f"evaluating {split}")
+    if log_probs is not None:
+        write_log_probs(Path(log_probs), result)
+    return RunEvaluation(
+        run=os.fspath(run),
+        split=split,
+        batch_size=batch_size,
+        tokens=result.tokens,
+        nll=result.nll,
+        perplexity=result.perplexity,
+        bits_per_character=bits_per_character(result.perplexity) if corpus.level == "char" else None,
+        bits_per_byte=corpus.bits_per_byte(split, result.nll),
+        **used,
+    )
+
+
+def _check_effect(method: str, batch_size: int, tune: bool, settings: Mapping[str, float]) -> None:
+    """Raise a UserError for an argument that the method does not use, or cannot use."""
+    if method not in SETTINGS:
+        raise UserError(f'there is no evaluation method "{method}": choose plain, dynamic or cache.')
+    unused = [key.replace("lamb", "lambda") for key in settings if key not in SETTINGS[method]]
+    if tune and method == "plain":
+        unused.append("tune")
+    if batch_size > 1 and method != "plain":
+        unused.append("batch-size")
+    if unused:
+        raise UserError(f"{unused[0]} has no effect on a {method} evaluation: leave it out.")
+    if method == "cache" and settings.get("lamb", 0) >= 1:
+        raise UserError("the lambda of a cache must be below 1.")
+
+
+def write_log_probs(path: Path, result: Evaluation) -> None:
+    """Write the log-probability of every predicted token as float16, which changes the perplexity by about 1e-5 of it.
+
+    Log-probabilities of several models on the same tokens can be mixed (benchmarks/mix_log_probs.py), and they say
+    nothing about the text itself.
+    """
+    values = (-result.losses).to(torch.float16).cpu().numpy()
+    buffer = io.BytesIO()
+    np.save(buffer, values)
+    write_bytes(path, buffer.getvalue())
