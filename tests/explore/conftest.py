@@ -28,7 +28,7 @@ def make_run(folder, recipe, corpus_folder, level="word"):
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory):
-    """Folders of a mixture and a softmax of words, and of mixtures of characters, of BPE pieces, and with <unk>."""
+    """Folders of runs on words (mos, doc, softmax, unk), characters and BPE pieces; "unk" has <unk> and markup."""
     place = tmp_path_factory.mktemp("explore")
     toy = write_toy_corpus(place / "toy")
     unk = write_toy_corpus(place / "unk")
@@ -37,6 +37,7 @@ def runs(tmp_path_factory):
     return {
         "bpe": make_run(place / "bpe-mos", TOY, place / "bpe", "bpe"),
         "mos": make_run(place / "mos", TOY, toy),
+        "doc": make_run(place / "doc", changed(model={"n_components": 4, "lower_components": (1,)}), toy),
         "softmax": make_run(place / "softmax", changed(model={"head": "softmax", "hidden_sizes": (10, 6)}), toy),
         "char": make_run(place / "char", TOY, toy, "char"),
         "unk": make_run(place / "unk-mos", TOY, unk),

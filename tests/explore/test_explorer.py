@@ -42,6 +42,14 @@ def test_scores_are_those_of_the_model(explorer):
     assert len(reading.scores) == len(targets)
 
 
+def test_components_of_a_lower_layer_read_its_states(runs):
+    explorer = Explorer(open_model(runs["doc"], CPU))
+    log_p = truth(explorer, TEXT)
+    targets = ids_of(explorer, TEXT)[1:]
+    expected = [-row[target].item() for row, target in zip(log_p, targets, strict=False)]
+    assert losses(explorer.read(TEXT, 0)) == pytest.approx(expected, abs=1e-5)
+
+
 def test_the_prediction_is_the_mixture_of_its_components(explorer):
     prediction = explorer.read(TEXT, len(TEXT) + 1).prediction
     row = truth(explorer, TEXT)[-1]

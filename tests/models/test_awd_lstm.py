@@ -97,6 +97,16 @@ def test_output_dropout_leaves_the_raw_states_alone():
     assert torch.equal(raw, model.eval()(words, model.initial_state(3)).g)
 
 
+def test_lower_layers_follow_the_last_one_with_the_dropout_between_layers():
+    model, words = AWDLSTM(V, 6, (16, 8, 5), dropout_hidden=0.5, lower_outputs=1), torch.randint(V, (7, 3))
+    seen = []
+    model.layers[2].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    hidden = model(words, model.initial_state(3))
+    assert model.out_features == hidden.g.shape[-1] == 5 + 8
+    assert torch.equal(hidden.g[..., :5], hidden.raw)
+    assert torch.equal(hidden.g[..., 5:], seen[0])
+
+
 def test_initial_weights_follow_the_released_code():
     model = AWDLSTM(V, 6, (16,))
     assert -0.1 <= model.embedding.min() < -0.09

@@ -18,6 +18,8 @@ MOS = {"head": "mos", "embed_dim": 6, "hidden_sizes": (8, 5), "n_components": 3}
         ("wt2-mos", 33_278, 34_909_528),
         ("wt2-moc", 33_278, 34_909_528),
         ("wt2-mos-plus", 33_278, 34_909_528),
+        ("ptb-doc", 10_000, 22_849_120),
+        ("wt2-doc", 33_278, 36_639_278),
         ("ptb-softmax", 10_000, 24_221_600),  # as awd-lstm-lm prints
         ("wt2-softmax", 33_278, 33_556_078),
         ("text8-softmax", 27, 8_424_475),
@@ -52,6 +54,18 @@ def test_the_loss_is_minus_the_log_probability_of_the_target(head):
     nll = model(words, targets, model.initial_state(3)).nll
     log_p, _ = model.log_prob(words, model.initial_state(3))
     torch.testing.assert_close(nll, -log_p.gather(-1, targets[..., None])[..., 0])
+
+
+def test_components_of_a_lower_layer_read_that_layer():
+    spec = ModelSpec(head="mos", embed_dim=6, hidden_sizes=(8, 7, 5), n_components=5, lower_components=(2,))
+    model = build_model(spec, V).eval()
+    assert (model.head.layer_sizes, model.head.latent.out_features) == ([5, 7], 3 * 6)
+    words, targets = torch.randint(V, (7, 3)), torch.randint(V, (7, 3))
+    nll = model(words, targets, model.initial_state(3)).nll
+    log_p, _ = model.log_prob(words, model.initial_state(3))
+    torch.testing.assert_close(nll, -log_p.gather(-1, targets[..., None])[..., 0])
+    nll.mean().backward()
+    assert all(p.grad.any() for p in model.parameters())
 
 
 def test_log_prob_continues_from_the_state_it_returned():

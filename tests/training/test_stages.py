@@ -56,6 +56,27 @@ def test_finetuning_uses_its_own_learning_rate_if_the_recipe_has_one(toy_corpus,
     assert rates == pytest.approx([5.0 * first, expected * second])
 
 
+def test_the_load_penalty_evens_the_prior(toy_corpus):
+    training = start(toy_corpus, load_penalty=1.0, alpha=0.0, beta=0.0)
+    task = training.task
+    g = torch.randn(9, 4, training.model.head.in_features)
+    load = training.model.head.components(g)[0].sum(0)  # (B, K)
+    expected = load.std() ** 2 / load.mean() ** 2
+    torch.testing.assert_close(task.load_variation(g), expected)
+
+    minibatch = next(iter(training.minibatches()))
+    prior = training.model.head.prior.weight
+    gradients = []
+    for load_penalty in (0.0, 1000.0):
+        task.train = changed(load_penalty=load_penalty, alpha=0.0, beta=0.0).train
+        torch.manual_seed(0)
+        prior.grad = None
+        loss = task.backward(*minibatch.tensors).loss
+        gradients.append(prior.grad)
+    assert loss.item() < 10  # the reported loss has no penalty
+    assert gradients[1].norm() > 2 * gradients[0].norm()
+
+
 # --- epochs ---------------------------------------------------------------------------------------------------------
 
 

@@ -137,7 +137,8 @@ class RunModel:
 
     def softmaxes(self, ids: list[int], first: int) -> Softmaxes:
         """Return the softmaxes that follow ids[: i + 1], for each i from `first` on."""
-        g = torch.cat([state[-1][0] for state in self._read(ids)[first:]])  # (n, H)
+        backbone = self.model.backbone
+        g = torch.cat([backbone.head_input([h for h, _ in state]) for state in self._read(ids)[first:]])  # (n, H)
         return head_softmaxes(self.model.head, g)
 
     def _read(self, ids: list[int]) -> list[list[State]]:

@@ -133,15 +133,24 @@ class MoSHead(Head):
 
     def log_components(self, g: Tensor) -> tuple[Tensor, Tensor]:
         """Return log pi (..., K), in float32 at least, and h (..., K, D)."""
-        g = cast_for_product(g, self.latent.weight)
-        log_pi = torch.log_softmax(self.prior(g).to(torch.promote_types(g.dtype, torch.float32)), dim=-1)
-        h = torch.tanh(self.latent(g))  # (..., K D)
+        log_pi = self.log_prior(g)
+        h = torch.tanh(self.features(g))  # (..., K D)
         if isinstance(self.scale, Tensor) or self.scale != 1:
             h = self.scale * h
         if self.training:
             groups = self.n_components if self.shared_mask else 1
             h = variational_dropout(h, self.dropout, time_dim=1 if self.batch_first else 0, groups=groups)
         return log_pi, h.unflatten(-1, (self.n_components, self.embed_dim))
+
+    def log_prior(self, g: Tensor) -> Tensor:
+        """Return log pi (..., K), in float32 at least."""
+        g = cast_for_product(g, self.prior.weight)
+        return torch.log_softmax(self.prior(g).to(torch.promote_types(g.dtype, torch.float32)), dim=-1)
+
+    def features(self, g: Tensor) -> Tensor:
+        """Return the vectors whose tanh are the context vectors, side by side: (..., K D)."""
+        features: Tensor = self.latent(cast_for_product(g, self.latent.weight))
+        return features
 
     def softmaxes(self, g: Tensor) -> tuple[Tensor, Tensor]:
         """Return the log weights (..., K) and context vectors (..., K, D) of the softmaxes to mix.

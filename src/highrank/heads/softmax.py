@@ -24,8 +24,8 @@ class SoftmaxHead(Head):
     """A softmax over the products of the hidden state with the word embeddings.
 
     The hidden state is the context vector h, so D is `in_features`. With another `embed_dim`, h is a linear projection
-    of it. The other options are those of `MoSHead`, so that one head can be exchanged for another; `n_components` and
-    `scale` only matter to mixtures.
+    of it. The other options are those of `MoSHead`, so that one head can be exchanged for another; `n_components`,
+    `shared_mask`, `scale` and `sample_below` only matter to mixtures.
 
     >>> head = SoftmaxHead(in_features=400, vocab_size=10_000)
     >>> head.nll(torch.randn(70, 12, 400), torch.randint(10_000, (70, 12))).shape
@@ -40,12 +40,14 @@ class SoftmaxHead(Head):
         embed_dim: int | None = None,
         n_components: int = 1,
         dropout: float = 0.0,
+        shared_mask: bool = False,
         batch_first: bool = False,
         bias: bool = True,
         weight: nn.Parameter | None = None,
         scale: float | None = None,
         impl: Impl = "auto",
         slab_bytes: int | None = None,
+        sample_below: float | None = None,
     ) -> None:
         super().__init__()
         embed_dim = in_features if embed_dim is None else embed_dim

@@ -2,6 +2,8 @@
 
 Shapes: words (T, B) ids; hidden states g (T, B, H) of the last layer; state: one (h, c) pair of (B, H_l) per layer.
 The state is passed in and returned, never stored. With every dropout at zero this is a plain LSTM.
+
+For DOC's head, g also holds the states of lower layers: (T, B, H + H' + ...), the last layer's first.
 """
 
 import math
@@ -17,8 +19,8 @@ from highrank.ops.parameters import check_dropouts, check_sizes, new_embedding
 
 
 class Hidden(NamedTuple):
-    g: Tensor  # (T, B, H) after the output dropout: the head's input, penalised by AR
-    raw: Tensor  # (T, B, H) before the output dropout: penalised by TAR
+    g: Tensor  # (T, B, H) after the output dropout: the head's input; AR penalises the part of the last layer
+    raw: Tensor  # (T, B, H) before the output dropout, of the last layer: penalised by TAR
     state: list[State]
 
 
@@ -59,6 +61,7 @@ class AWDLSTM(nn.Module):
         dropout_output: float = 0.0,
         weight_drop: float = 0.0,
         input_noise: float = 0.0,  # standard deviation of normal noise on the embedded words
+        lower_outputs: int = 0,  # how many layers below the last give their states to the head too
     ) -> None:
         super().__init__()
         self.hidden_sizes = tuple(hidden_sizes)
@@ -69,6 +72,7 @@ class AWDLSTM(nn.Module):
         self.dropout_hidden = dropout_hidden
         self.dropout_output = dropout_output
         self.input_noise = input_noise
+        self.lower_outputs = lower_outputs
         names = ("dropout_words", "dropout_input", "dropout_hidden", "dropout_output")
         check_dropouts(**{name: getattr(self, name) for name in names}, weight_drop=weight_drop)
         self.embedding = new_embedding(vocab_size, embed_dim)
@@ -87,12 +91,25 @@ class AWDLSTM(nn.Module):
         x = gaussian_noise(x, self._p(self.input_noise))
         x = variational_dropout(x, self._p(self.dropout_input))
         new_state = []
-        for i, (layer, layer_state) in enumerate(zip(self.layers, state, strict=True)):
-            if i > 0:
-                x = variational_dropout(x, self._p(self.dropout_hidden))
-            x, layer_state = layer(x, layer_state)
+        outputs = []
+        rates = [self.dropout_hidden] * (len(self.layers) - 1) + [self.dropout_output]
+        for layer, layer_state, rate in zip(self.layers, state, rates, strict=True):
+            raw, layer_state = layer(x, layer_state)
             new_state.append(layer_state)
-        return Hidden(variational_dropout(x, self._p(self.dropout_output)), x, new_state)
+            x = variational_dropout(raw, self._p(rate))
+            outputs.append(x)
+        return Hidden(self.head_input(outputs), raw, new_state)
+
+    @property
+    def out_features(self) -> int:
+        """The size of the head's input g."""
+        return sum(self.hidden_sizes[-1 - self.lower_outputs :])
+
+    def head_input(self, outputs: Sequence[Tensor]) -> Tensor:
+        """Return g, given the outputs of all layers."""
+        if self.lower_outputs == 0:
+            return outputs[-1]
+        return torch.cat([outputs[-1 - i] for i in range(self.lower_outputs + 1)], dim=-1)
 
     def _p(self, p: float) -> float:
         return p if self.training else 0.0

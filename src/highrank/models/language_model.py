@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from highrank.heads import Head, MoCHead, MoSHead, SoftmaxHead
+from highrank.heads import DOCHead, Head, MoCHead, MoSHead, SoftmaxHead
 from highrank.models.awd_lstm import AWDLSTM, Hidden
 from highrank.ops.lstm import State
 from highrank.recipes import ModelSpec
@@ -28,10 +28,10 @@ class LanguageModel(nn.Module):
 
     def __init__(self, backbone: AWDLSTM, head: Head) -> None:
         super().__init__()
-        if head.in_features != backbone.hidden_sizes[-1]:
+        if head.in_features != backbone.out_features:
             raise ValueError(
-                f"the head's in_features ({head.in_features}) must be the backbone's last hidden size "
-                f"({backbone.hidden_sizes[-1]})"
+                f"the head's in_features ({head.in_features}) must be the backbone's out_features "
+                f"({backbone.out_features}): its last hidden size, and those of `lower_outputs`"
             )
         self.backbone = backbone
         self.head = head
@@ -75,10 +75,24 @@ def build_model(spec: ModelSpec, vocab_size: int) -> LanguageModel:
         dropout_hidden=spec.dropout_hidden,
         dropout_output=spec.dropout_output,
         weight_drop=spec.weight_drop,
+        lower_outputs=len(spec.lower_components),
     )
     weight = backbone.embedding if spec.tied else None
-    head = build_head(spec, backbone.hidden_sizes[-1], vocab_size, weight, shared_mask=spec.shared_latent_mask)
-    return LanguageModel(backbone, head)
+    if not spec.lower_components:
+        head = build_head(spec, spec.hidden_sizes[-1], vocab_size, weight, shared_mask=spec.shared_latent_mask)
+        return LanguageModel(backbone, head)
+    layers = 1 + len(spec.lower_components)
+    doc = DOCHead(
+        spec.hidden_sizes[: -1 - layers : -1],  # the last layer's first
+        spec.embed_dim,
+        vocab_size,
+        (spec.n_components - sum(spec.lower_components), *spec.lower_components),
+        dropout=spec.dropout_latent,
+        shared_mask=spec.shared_latent_mask,
+        weight=weight,
+        scale=1.0,  # the released code has none
+    )
+    return LanguageModel(backbone, doc)
 
 
 def build_head(

@@ -46,6 +46,26 @@ PTB_MOS_PLUS = replace(
     paper=(),
 )
 
+# Takase et al. 2018, "Direct Output Connection for a High-Rank Language Model". The values are those of the released
+# commands (github.com/nttcslab-nlp/doc_lm); where they do not differ from ptb-mos, they are not repeated here.
+# 22,849,120 parameters: those of ptb-mos + latent 960 x 1,400 + 1,400 + prior 620 x 5. Published: 52.38 on test.
+PTB_DOC = replace(
+    PTB_MOS,
+    name="ptb-doc",
+    about="DOC: 15 softmaxes from the last layer and 5 from the second",
+    model=replace(PTB_MOS.model, n_components=20, lower_components=(5,), dropout_latent=0.6, shared_latent_mask=True),
+    train=replace(
+        PTB_MOS.train,
+        finetune_lr=None,
+        nonmono=60,
+        patience=60,  # ours; the released first stage always runs its 500 epochs
+        max_epochs=500,
+        finetune_max_epochs=500,
+        load_penalty=0.001,  # differs from the released code, whose penalty has another factor of K - 1 = 19
+    ),
+    paper=(),
+)
+
 PTB_MOC = replace(
     PTB_MOS,
     name="ptb-moc",
@@ -88,4 +108,4 @@ PTB_SOFTMAX_MOS_HPARAMS = replace(
 CACHE = CacheSettings(window=500, theta=1.0, lamb=0.1)  # Merity et al.'s released command
 DYNAMIC = DynamicSettings(lr=0.002, lamb=0.075, epsilon=0.001)
 
-RECIPES = (PTB_SOFTMAX, PTB_MOC, PTB_MOS, PTB_SOFTMAX_MOS_HPARAMS, PTB_MOS_PLUS)
+RECIPES = (PTB_SOFTMAX, PTB_MOC, PTB_MOS, PTB_SOFTMAX_MOS_HPARAMS, PTB_MOS_PLUS, PTB_DOC)

@@ -28,6 +28,7 @@ class ModelSpec:
     embed_dim: int  # D, of the tied input and output embeddings
     hidden_sizes: tuple[int, ...]  # of the LSTM layers
     n_components: int = 1  # K
+    lower_components: tuple[int, ...] = ()  # DOC: how many of the K belong to each layer below the last, downwards
     tied: bool = True
     dropout_words: float = 0.0  # drops whole words from the embedding
     dropout_input: float = 0.0  # variational, on the embedded words
@@ -77,6 +78,7 @@ class TrainSpec(ScheduleSpec):
     adversarial: float = 0.0  # eps of adversarial softmax (`ops.mos_nll.adversarial`)
     finetune_adversarial: float | None = None  # None: same as adversarial
     input_noise: float = 0.0  # standard deviation of normal noise on the embedded words, in the first stage
+    load_penalty: float = 0.0  # times the squared coefficient of variation of the prior's load (`training.language`)
     partial_shuffle: bool = False  # start each column at a random row, every epoch (`data.batches.rotate`)
 
 

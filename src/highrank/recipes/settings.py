@@ -33,7 +33,9 @@ def from_resolved(data: Any, where: str) -> AnyRecipe:
                 decoding=DecodingSpec(**data["decoding"]),
             )
         else:
-            model = ModelSpec(**{**data["model"], "hidden_sizes": tuple(data["model"]["hidden_sizes"])})
+            values: dict[str, Any] = {**data["model"]}
+            values |= {key: tuple(x) for key, x in values.items() if isinstance(x, list)}  # JSON has no tuples
+            model = ModelSpec(**values)
             recipe = Recipe(data["name"], "", DataSpec(**data["data"]), model, TrainSpec(**data["train"]))
         check(recipe)
     except (KeyError, TypeError, UserError) as error:
@@ -96,6 +98,16 @@ def _check_language(recipe: Recipe) -> None:
             f"a tied softmax head needs its last hidden size ({model.hidden_sizes[-1]}) equal to model.embed_dim "
             f"({model.embed_dim}): change one of them or set model.tied=false."
         )
+    lower = model.lower_components
+    if lower and (model.head != "mos" or min(lower) < 1 or sum(lower) >= model.n_components):
+        raise UserError(
+            f"model.lower_components must be part of the model.n_components ({model.n_components}) of a mos head, "
+            f"got {lower} for a {model.head} head."
+        )
+    if len(lower) >= len(model.hidden_sizes):
+        raise UserError(f"model.lower_components has {len(lower)} sizes: at most one per layer below the last.")
+    if train.load_penalty and model.head == "softmax":
+        raise UserError("train.load_penalty needs a mixture: a softmax head has no prior.")
     if train.micro_batch_size and train.batch_size % train.micro_batch_size:
         raise UserError(
             f"train.batch_size ({train.batch_size}) must be a multiple of train.micro_batch_size "
@@ -124,6 +136,7 @@ MAY_BE_ZERO = (
     "train.adversarial",
     "train.finetune_adversarial",
     "train.input_noise",
+    "train.load_penalty",
     "train.max_over_bptt",
     "train.finetunes",
     "train.seed",

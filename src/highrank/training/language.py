@@ -1,8 +1,9 @@
 """Language modelling as a task: windows of random length over parallel columns, with a carried hidden state.
 
-    loss = mean nll + alpha mean(g^2) + beta mean((raw_t - raw_(t-1))^2)
+    loss = mean nll + alpha mean(g^2) + beta mean((raw_t - raw_(t-1))^2) + load_penalty var(load) / mean(load)^2
 
 g and raw are the last layer's output with and without dropout; alpha and beta weigh AR and TAR (Merity et al. 2017).
+load (B, K) is the sum of the mixture weights over time: the last term makes components share the work (DOC).
 
 With `train.partial_shuffle` every pass starts by rotating the columns. The sentences of a prepared corpus are permuted
 instead (`data.sentences`).
@@ -22,6 +23,7 @@ from highrank.data.corpus import Corpus
 from highrank.data.sentences import SentenceColumns
 from highrank.errors import UserError
 from highrank.evaluation.perplexity import Evaluation, evaluate
+from highrank.heads import MoSHead
 from highrank.models import LanguageModel, build_model
 from highrank.models.awd_lstm import Hidden
 from highrank.ops.activation_penalty import activation_penalty
@@ -109,7 +111,10 @@ class LanguageTask:
             nll, hidden = self.score(words[:, part], targets[:, part], state)
             mean = nll.mean()
             share = (part.stop - part.start) / train.batch_size  # losses and gradients of all ranks are summed
-            penalty = activation_penalty(hidden.g, hidden.raw, train.alpha, train.beta)
+            last = hidden.g[..., : hidden.raw.shape[-1]]  # without the states of lower layers
+            penalty = activation_penalty(last, hidden.raw, train.alpha, train.beta)
+            if train.load_penalty:
+                penalty = penalty + train.load_penalty * self.load_variation(hidden.g)
             ((mean + penalty) * (share * scale)).backward()
             loss += mean.detach().double() * share
             carried.append(torch.cat([x for pair in hidden.state for x in pair], dim=1))
@@ -122,6 +127,12 @@ class LanguageTask:
             hidden = self.model.backbone(words, state)
         with autocast(self.device, self.precision.head):
             return head.nll(hidden.g, targets, slab_bytes=training_slab_bytes(head, self.device)), hidden
+
+    def load_variation(self, g: Tensor) -> Tensor:
+        """Return the squared coefficient of variation of the prior's load, over columns and components."""
+        assert isinstance(self.model.head, MoSHead)
+        load = self.model.head.log_prior(g).exp().sum(dim=0)  # (B, K)
+        return load.var() / load.mean().square()
 
     def validate(self) -> float:
         return evaluate(self.model, self.corpus.ids("valid"), self.train.eval_batch_size, score=self.score).nll
