@@ -35,7 +35,6 @@ app = typer.Typer(
     help="Language models that break the softmax bottleneck (Yang et al., ICLR 2018).\n\n"
     "Start with 'highrank quickstart': it needs no data and a few minutes on a CPU.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -48,6 +47,8 @@ def main() -> None:
     # little (docs/performance.md).
     os.environ.setdefault("GOMP_SPINCOUNT", "3000")
     os.environ.setdefault("MPLBACKEND", "Agg")  # commands write figures to files, and need no display
+    if "_HIGHRANK_COMPLETE" in os.environ:  # set by the shell when Tab is pressed
+        app(prog_name="highrank")
     command = typer.main.get_command(app)
     try:
         with command.make_context("highrank", sys.argv[1:]) as context:

@@ -22,6 +22,13 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as made by 'highrank train'.")]
 
 
+def complete_recipe(incomplete: str) -> list[str]:
+    """Return the recipes whose names begin like this, for the shell's completion."""
+    from highrank.recipes import ALL_RECIPES
+
+    return [name for name in ALL_RECIPES if name.startswith(incomplete)]
+
+
 def parse_seconds(text: str) -> float:
     """Convert '90', '90s', '25m' or '1.5h' to seconds."""
     seconds = _parse_amount(text, {"": 1, "s": 1, "m": 60, "h": 3600})

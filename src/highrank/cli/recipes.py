@@ -7,14 +7,17 @@ import typer
 from rich.table import Table
 
 from highrank.cli.console import out, print_in_parts, print_json, say
-from highrank.cli.options import AsJson
+from highrank.cli.options import AsJson, complete_recipe
 
 if TYPE_CHECKING:
     from highrank.recipes import AnyRecipe
 
 
 def recipes(
-    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Show only these. Default: all.")] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME", help="Show only these. Default: all.", autocompletion=complete_recipe),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare the recipes side by side, with the results that the paper reports for them."""

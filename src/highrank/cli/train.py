@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from highrank.cli.console import out, print_written, say
-from highrank.cli.options import DataDir, Device, parse_seconds
+from highrank.cli.options import DataDir, Device, complete_recipe, parse_seconds
 from highrank.device import find_device
 
 if TYPE_CHECKING:
@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 
 
 def train(
-    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe's name; 'highrank recipes' lists them.")],
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            metavar="RECIPE", help="A recipe's name; 'highrank recipes' lists them.", autocompletion=complete_recipe
+        ),
+    ],
     data_dir: DataDir = None,
     output: Annotated[
         Path | None,
