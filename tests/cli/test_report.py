@@ -25,6 +25,7 @@ def test_runs_come_first_and_empty_tables_are_left_out(place, trained):
     printed = highrank("report", cwd=place).stdout
     assert [line for line in printed.splitlines() if line.startswith("## ")] == ["## runs"]
     assert "| `run` | `ptb-mos` | toy |" in printed
+    assert str(place) not in printed
     assert "not run" not in printed
     highrank("report", "--out", "page", cwd=place)
     page = HtmlReader((place / "page" / "report.html").read_text())

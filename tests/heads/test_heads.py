@@ -1,5 +1,7 @@
 """The interface that all heads share, and the difference between them: the rank of their log-probabilities."""
 
+import inspect
+
 import pytest
 import torch
 from torch import nn
@@ -201,7 +203,7 @@ def test_calling_a_head_without_targets_returns_log_probabilities(name):
 
 EXCHANGED = {
     "in_features": IN, "embed_dim": D, "vocab_size": V, "n_components": K, "dropout": 0.5, "batch_first": True,
-    "bias": False, "scale": 2.0, "impl": "chunked", "slab_bytes": 4096,
+    "bias": False, "scale": 2.0, "impl": "chunked", "slab_bytes": 4096, "shared_mask": True, "sample_below": 0.1,
 }  # fmt: skip
 
 
@@ -212,6 +214,7 @@ def test_heads_take_the_same_keyword_arguments(kind):
     head.nll(g, targets).mean().backward()
     assert all(p.grad is not None for p in head.parameters())
     assert head.eval().log_prob(g).shape == (2, 6, V)
+    assert set(inspect.signature(kind).parameters) == {*EXCHANGED, "weight"}
 
 
 def test_a_softmax_projects_states_to_another_embedding_size():

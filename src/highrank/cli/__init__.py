@@ -33,7 +33,7 @@ UsageError: Any = typer.BadParameter.__base__  # typer exports BadParameter, but
 
 app = typer.Typer(
     help="Language models that break the softmax bottleneck (Yang et al., ICLR 2018).\n\n"
-    "Start with 'highrank quickstart': it needs no data and a few minutes on a CPU.",
+    "Start with 'highrank quickstart': it needs no data and a minute on a CPU.",
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -74,7 +74,7 @@ def _usage_sentence(error: Any) -> str:
     if message.startswith("Usage:"):  # a group without a command (no_args_is_help): the message is the whole help
         print(message, file=sys.stderr)
         sys.exit(2)
-    message = " ".join(message.split())
+    message = " ".join(message.split()).replace("Value error, ", "")  # a prefix of pydantic, which typer uses
     message = message[:1].lower() + message[1:]
     path = error.ctx.command_path if error.ctx else "highrank"
     return f"{message}{'' if message.endswith(('.', '?')) else '.'} See '{path} --help'."
@@ -100,7 +100,7 @@ def _options(
     pass
 
 
-app.command(short_help="See the bottleneck broken, in minutes on a CPU.")(quickstart.quickstart)
+app.command(short_help="See the bottleneck broken, in a minute on a CPU.")(quickstart.quickstart)
 app.command(short_help="Compare the recipes side by side.")(recipes.recipes)
 app.command(short_help="Train a model from a recipe.")(train.train)
 app.command(short_help="Train a Hugging Face model with a mixture.")(uptrain.uptrain)

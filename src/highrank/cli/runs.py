@@ -48,4 +48,6 @@ def _print_table(rows: "list[RunRow]") -> None:
         # Text, because rich would read brackets in a folder's name as markup.
         table.add_row(*map(Text, [row.run, row.recipe, corpus, str(row.epoch or "-"), *cells, row.state]))
     out.print(table)
-    out.print("\nbest valid: during training, in columns; valid, test: the best weights over the whole stream.")
+    out.print(
+        "\nbest valid: in training, several parts of the text at once; valid, test: at the end, the text as a whole."
+    )

@@ -89,7 +89,9 @@ def load_corpus(name: str, data_dir: Path | None = None, level: Level = "word") 
     Ids are cached under a fingerprint of the text.
     """
     if not name:
-        raise UserError("the recipe is for your own text: set data.corpus to its folder.")
+        raise UserError(
+            "the recipe is for your own text: set data.corpus=FOLDER, a folder made by 'highrank data make'."
+        )
     if name not in CORPORA:
         if folder := own_folder(name, data_dir):
             return read_corpus(folder, level)
@@ -98,7 +100,7 @@ def load_corpus(name: str, data_dir: Path | None = None, level: Level = "word") 
         raise UserError(f'there is no corpus, nor a folder with train.txt, called "{name}"{nearest(name, CORPORA)}')
     info = CORPORA[name]
     if info.embedded and data_dir is not None:
-        raise UserError(f"{name} comes with Python and is not read from {data_dir}: set data.corpus to your folder.")
+        raise UserError(f"{name} comes with Python and is not read from {data_dir}: set data.corpus=FOLDER instead.")
     if info.suffix == ".jsonl":
         raise UserError(f"{name} holds dialogs: choose a corpus of text, or a recipe for dialogs.")
     if name in ("pydoc", "text8"):
@@ -192,7 +194,7 @@ def tokenize(texts: Mapping[str, Iterable[str]]) -> tuple[list[str], dict[str, T
 def corpus_info(name: str) -> CorpusInfo:
     """Return the catalog's entry of a corpus."""
     if name not in CORPORA:
-        raise UserError(f'there is no corpus called "{name}" in the catalog{nearest(name, CORPORA)}')
+        raise UserError(f'there is no corpus, nor a folder with train.txt, called "{name}"{nearest(name, CORPORA)}')
     return CORPORA[name]
 
 

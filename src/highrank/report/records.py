@@ -36,7 +36,8 @@ class RecordedRun:
         """Return where a result after `epochs` comes from."""
         pieces = [piece for piece in self.record.pieces if piece.epoch < epochs]
         machines = dict.fromkeys(short_machine_name(piece.machine) for piece in pieces)
-        changes = " ".join(f"{key}={value}" for key, value in self.changes.items())
+        # The table of all runs has a column for the corpus, and the others show no run of another corpus.
+        changes = " ".join(f"{key}={value}" for key, value in self.changes.items() if key != "data.corpus")
         about = [f"with {changes}" if changes else "", f"in {len(pieces)} pieces" if len(pieces) > 1 else "", remark]
         return Origin(
             record=self.path,

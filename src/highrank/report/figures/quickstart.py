@@ -21,7 +21,7 @@ def quickstart_figure(fits: "Sequence[Fit]", truth: list[float]) -> "Figure":
     bound = min(fit.rank_bound for fit in fits if fit.rank_bound)
     spectra.axvline(bound, color=GREY, linewidth=0.8)
     spectra.annotate(
-        f" D + 2 = {bound}", (bound, 0.3), xycoords=("data", "axes fraction"), color=GREY, verticalalignment="bottom"
+        f"   D + 2 = {bound}", (bound, 0.3), xycoords=("data", "axes fraction"), color=GREY, verticalalignment="bottom"
     )
     curves.set(yscale="log", xlabel="step", ylabel="KL to P* (nats)", title="How far each head is from the language")
     spectra.set(title="Singular values of its log-probabilities")
