@@ -50,7 +50,7 @@ def test_a_prompt_is_tokenised_like_the_text(text):
     train(text, "words")
     done = highrank("generate", "run", "--prompt", "the cat's zebra", "--length", 1, cwd=text)
     assert done.stdout.startswith("the cat 's <unk>")
-    assert done.stderr.split()[-1] == "zebra"
+    assert "zebra" in done.stderr.split()
 
 
 def test_an_export_keeps_the_tokenizer(text):
