@@ -44,7 +44,7 @@ def test_links_lead_to_files_and_headings(path):
 
 def test_the_site_builds_without_a_warning(tmp_path):
     """Build the site as `make docs` does, in another folder."""
-    for name in ("mkdocs.yml", "mkdocs_links.py"):
+    for name in ("mkdocs.yml", "mkdocs_extension.py"):
         shutil.copy(ROOT / name, tmp_path)
     shutil.copytree(ROOT / "docs", tmp_path / "docs")
     (tmp_path / "src").symlink_to(ROOT / "src")
