@@ -20,6 +20,7 @@ from highrank.data.dialog import DialogCorpus, read_dialog_corpus
 def _isolated(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
     monkeypatch.delenv("HIGHRANK_DATA", raising=False)
+    monkeypatch.delenv("MPLBACKEND", raising=False)  # set by commands that ran in this process
     torch.manual_seed(0)
 
 

@@ -112,6 +112,15 @@ def test_help_imports_no_heavy_package(tmp_path):
     assert done.stdout.strip() == ""
 
 
+def test_the_package_needs_torch_and_numpy_only():
+    code = (
+        "import sys, highrank; head = highrank.MoSHead(4, 3, 10, 2); "
+        "print({'rich', 'typer', 'matplotlib', 'jinja2', 'filelock', 'safetensors'} & {*sys.modules} or '')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
 @pytest.mark.parametrize(("before", "after"), [("7", "7"), (None, "3000")])
 def test_openmp_threads_spin_briefly_by_default(before, after, tmp_path, monkeypatch):
     monkeypatch.setenv("GOMP_SPINCOUNT", before or "")

@@ -1,10 +1,13 @@
-"""The learning curves of the report draw the numbers of the records."""
+"""Learning curves draw the numbers of run folders and of records."""
 
 import pytest
 
+from helpers import highrank, settings
+from highrank.errors import UserError
 from highrank.plotting import pyplot
-from highrank.report.figures.curves import learning_curves
+from highrank.report.figures.curves import learning_curves, plot_curves
 from highrank.report.records import load_runs
+from highrank.runs.folder import Run
 from result_files import curve, run_record, stage, write_results
 
 
@@ -42,3 +45,24 @@ def test_the_longest_run_of_each_recipe_is_drawn(draw):
 
 def test_a_run_that_diverged_is_not_drawn(draw):
     assert draw({"a": run_record(curve=curve([1, 2, 3], [None] * 3))}) is None
+
+
+def test_curves_of_run_folders_have_their_epochs(place, trained):
+    figure = plot_curves([trained, str(trained)])
+    (metrics,) = Run(trained).epochs()
+    assert lines(figure) == [[[1.0], [metrics.valid_ppl]]] * 2
+    assert lines(figure, axis=1)[0] == [[metrics.seconds / 60], [metrics.valid_ppl]]
+    pyplot().close(figure)
+
+
+def test_a_run_without_an_epoch_has_no_curve(trained):
+    (trained / "metrics.jsonl").write_text("")
+    with pytest.raises(UserError, match="run"):
+        plot_curves(trained)
+
+
+def test_words_and_characters_are_not_drawn_together(place, trained):
+    options = settings("data.corpus=toy data.level=char")
+    highrank("train", "ptb-mos", *options, "--out", "characters", "--max-epochs", 0, cwd=place)
+    with pytest.raises(UserError, match="char"):
+        plot_curves([trained, place / "characters"])
