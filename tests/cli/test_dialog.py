@@ -20,11 +20,11 @@ def test_evaluate_prints_perplexity_and_bleu(trained_dialog):
 def test_a_record_fills_the_table_of_the_report(trained_dialog):
     place = trained_dialog.parent
     highrank("record", "talk", cwd=place)
-    record = json.loads((place / "results" / "runs" / "talk.json").read_text())
+    record = json.loads((place / "records" / "runs" / "talk.json").read_text())
     assert record["dialog"]["contexts"] == 21
     # Only runs of the recipe's own model count, so give the record its settings.
     record["overrides"] = {}
-    (place / "results" / "runs" / "talk.json").write_text(json.dumps(record))
+    (place / "records" / "runs" / "talk.json").write_text(json.dumps(record))
     entries = json.loads(highrank("report", "--json", cwd=place).stdout)
     ours = {(e["row"], e["column"], e["part"]): e for e in entries if e["table"] == "dialog"}
     cell = ours["swda-mos", "BLEU-2 precision / recall", "recall"]
