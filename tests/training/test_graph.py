@@ -38,11 +38,24 @@ def test_graphs_and_eager_steps_agree_without_dropout(toy_corpus, precision, ave
     assert graphed.optimizer.n_averaged == eager.optimizer.n_averaged == 10
 
 
+@pytest.mark.parametrize("options", ["train.adversarial=0.1", "model.lower_components=1 train.load_penalty=0.1"])
+def test_graphs_and_eager_steps_agree_with_the_options_of_the_loss(toy_corpus, options):
+    settings = [*NO_DROPOUT, "model.weight_drop=0", "train.precision=mixed", *options.split()]
+    a, b = (losses(make(toy_corpus, settings, graphs), 10) for graphs in (True, False))
+    assert a == pytest.approx(b, rel=1e-3)
+
+
 @pytest.mark.parametrize(
-    "settings", [[], NO_DROPOUT, [*NO_DROPOUT[1:], "model.weight_drop=0", "model.dropout_words=0.5"]]
+    "settings",
+    [
+        [],
+        NO_DROPOUT,
+        [*NO_DROPOUT[1:], "model.weight_drop=0", "model.dropout_words=0.5"],
+        [*NO_DROPOUT, "model.weight_drop=0", "train.input_noise=0.15"],
+    ],
 )
 def test_every_replay_draws_new_dropout_masks(toy_corpus, settings):
-    """All kinds of dropout, that of the recurrent weights alone, and that of words alone."""
+    """All kinds of dropout, that of the recurrent weights alone, that of words alone, and noise."""
     training = make(toy_corpus, ["train.lr=0.0000001", *settings], graphs=True)
     window = next(training.minibatches())
     seen = set()
