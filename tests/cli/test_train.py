@@ -267,7 +267,7 @@ def test_a_terminal_that_closes_does_not_prevent_saving(place):
         ("pydoc-mos --time-budget soon", "soon"),
         ("pydoc-mos --time-budget inf", "inf"),
         ("pydoc-mos --set data.level=char", "pydoc"),
-        ("pydoc-mos --data-dir toy", "pydoc"),
+        ("pydoc-mos --data-dir toy --max-epochs 0", "pydoc"),
         ("pydoc-mos --set train.batch_size=99999999", "batch"),
         ("pydoc-mos --set train.seed=99999999999999999999", "train.seed"),
         ("pydoc-mos --set train.finetune_lr=0", "train.finetune_lr"),
