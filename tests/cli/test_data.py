@@ -136,6 +136,31 @@ def test_a_prepared_corpus_serves_every_command(place):
     highrank("generate", "run", "--length", 5, cwd=place)
 
 
+@pytest.fixture
+def billion(tmp_path):
+    """A folder with the files of the One Billion Word benchmark, of one line each."""
+    names = [f"news.en-{i:05}-of-00100" for i in range(1, 100)]
+    names += [f"news.en.heldout-{i:05}-of-00050" for i in range(50)]
+    for name in names:
+        (tmp_path / "shards" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "shards" / name).write_text(f"The {name}\n")
+    return tmp_path
+
+
+def test_the_shards_of_one_billion_word_are_lower_cased(billion):
+    highrank("data", "prepare", "shards", "--out", "prepared", cwd=billion)
+    words = json.loads((billion / "prepared" / "vocabulary.json").read_text())
+    assert words[:4] == ["<unk>", "<eos>", "the", "news.en-00001-of-00100"]
+    assert len(words) == 3 + 99
+
+
+def test_patterns_choose_some_shards_of_one_billion_word(billion):
+    patterns = ("--train", "news.en-0000[12]*", "--valid", "*heldout-00000*", "--test", "*heldout-00001*")
+    highrank("data", "prepare", "shards", "--out", "prepared", *patterns, cwd=billion)
+    words = json.loads((billion / "prepared" / "vocabulary.json").read_text())
+    assert words == ["<unk>", "<eos>", "The", "news.en-00001-of-00100", "news.en-00002-of-00100"]
+
+
 def test_a_damaged_prepared_corpus_is_found_by_its_checksum(place):
     highrank("data", "prepare", "toy", "--out", "prepared", cwd=place)
     file = place / "prepared" / "train.bin"

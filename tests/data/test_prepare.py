@@ -14,6 +14,7 @@ from highrank.data import prepare as module
 from highrank.data.blocks import Block
 from highrank.data.corpus import load_corpus, read_corpus
 from highrank.data.prepare import prepare
+from highrank.data.prepared import read_manifest
 from highrank.data.shards import billion_word_shards, find_shards, is_billion_word
 from highrank.errors import UserError
 
@@ -86,6 +87,8 @@ def test_a_shard_missing_from_a_numbered_series_is_named(tmp_path, first):
     (tmp_path / names[2]).unlink()
     with pytest.raises(UserError, match=names[2]):
         find_shards(tmp_path)
+    some = {"train": f"*{names[0][5:9]}-of*", "valid": "valid*", "test": "test*"}
+    assert [path.name for path in find_shards(tmp_path, some)["train"]] == names[:1]  # the others were not asked for
 
 
 def test_a_split_without_files_is_an_error(tmp_path):
@@ -93,19 +96,25 @@ def test_a_split_without_files_is_an_error(tmp_path):
         find_shards(write(tmp_path, {"train.txt": "a\n", "valid.txt": "a\n"}))
 
 
+def test_a_file_in_two_splits_is_an_error_that_names_it(tmp_path):
+    with pytest.raises(UserError, match=r"valid\.txt"):
+        find_shards(write(tmp_path), {"train": "*.txt", "valid": "valid*", "test": "test*"})
+
+
 # --- the result -----------------------------------------------------------------------------------------------------
 
 
 def test_words_are_sorted_by_their_count_in_training_and_then_by_name(tmp_path):
-    corpus = load_corpus(str(prepared(tmp_path)))
+    corpus = load_corpus(str(prepared(tmp_path, {**TEXT, "train-0.txt": "c a\nb b\n"})))
     assert corpus.words == ["<unk>", "<eos>", "b", "c", "a"]  # 3, 3, 1
-    assert text(corpus, "train") == "b a <eos> c b <eos> b c c <eos>"
+    assert text(corpus, "train") == "c a <eos> b b <eos> b c c <eos>"
     assert text(corpus, "valid") == "a <unk> <eos>"
 
 
 def test_the_vocabulary_is_cut(tmp_path):
-    corpus = load_corpus(str(prepared(tmp_path, vocab_size=3)))
-    assert text(corpus, "train") == "b <unk> <eos> <unk> b <eos> b <unk> <unk> <eos>"
+    folder = prepared(tmp_path, vocab_size=3)
+    assert text(load_corpus(str(folder)), "train") == "b <unk> <eos> <unk> b <eos> b <unk> <unk> <eos>"
+    assert read_manifest(folder).unknown == {"train": 4, "valid": 2, "test": 1}
 
 
 def test_tokens_equal_those_of_a_corpus_in_memory(tmp_path):
@@ -166,12 +175,18 @@ def test_a_killed_preparation_continues_with_the_missing_blocks(tmp_path, monkey
     assert len(done) == 30 + 3 - finished
 
 
-def test_changed_text_starts_again(tmp_path, monkeypatch):
+@pytest.fixture
+def unfinished(tmp_path, monkeypatch):
+    """The folder of a preparation that stopped once all blocks were split."""
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_most_frequent", lambda *arguments: [][0])  # stops once all blocks are split
+        patch.setattr(module, "_most_frequent", lambda *arguments: [][0])
         with pytest.raises(IndexError):
             prepared(tmp_path)
-    assert (tmp_path / "out" / "parts").exists()
+    return tmp_path / "out"
+
+
+def test_changed_text_starts_again(tmp_path, unfinished):
+    assert (unfinished / "parts").exists()
     corpus = load_corpus(str(prepared(tmp_path, {**TEXT, "train-0.txt": "z z z z\n"})))
     assert corpus.words[2:] == ["z", "c", "b"]
 
@@ -205,10 +220,16 @@ def test_a_split_without_words_is_an_error(tmp_path):
 
 def test_too_little_disk_is_an_error_before_anything_is_written(tmp_path, monkeypatch):
     usage = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=50))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=8 * 15 - 1))  # 15 ids, twice
     with pytest.raises(UserError, match="GB"):
         prepared(tmp_path)
     assert not (tmp_path / "out").exists()
+
+
+def test_finished_blocks_need_no_more_disk(tmp_path, unfinished, monkeypatch):
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=8 * 15 - 1))
+    prepare(find_shards(tmp_path / "source"), unfinished, vocab_size=100, block_bytes=16)
 
 
 def test_a_missing_id_file_is_an_error_that_names_it(tmp_path):

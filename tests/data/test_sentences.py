@@ -66,6 +66,24 @@ def test_a_pass_contains_every_sentence_once(text):
     assert sentences != sorted(sentences)
 
 
+def orders(text, number):
+    """Return the order of the groups in a pass, and the order of the sentences of each group, from 0."""
+    rows = columns(text, batch_size=1, number=number)
+    sentences = np.array([i // 10 for i in rows[0 : len(rows)][:, 0].tolist() if i % 10 == 0])
+    group = np.searchsorted(rows.bounds, sentences, side="right") - 1
+    within = [(sentences[group == g] - rows.bounds[g]).tolist() for g in range(len(rows.group_rows))]
+    return list(dict.fromkeys(group.tolist())), within
+
+
+def test_every_pass_permutes_the_groups_and_the_sentences_of_each(text):
+    groups, within = orders(text, 0)
+    next_groups, next_within = orders(text, 1)
+    assert sorted(groups) == sorted(next_groups) == list(range(len(within)))
+    assert groups != next_groups
+    assert all(first != second for first, second in zip(within, next_within, strict=True))
+    assert len({len(order) for order in within}) < len(within) == len(set(map(tuple, within)))
+
+
 def test_columns_read_a_group_one_after_the_other(text):
     """With one group, B columns are `batches.columns` of the permuted text."""
     one = all_rows(text, batch_size=1, group_tokens=10**6)[:, 0]

@@ -7,7 +7,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from helpers import CPU, TOY, assert_same_run, changed, losses
+from helpers import CPU, TOY, assert_same_run, changed, losses, write_toy_corpus
+from highrank.data.corpus import load_corpus
+from highrank.data.prepare import prepare
+from highrank.data.shards import find_shards
 from highrank.errors import UserError
 from highrank.runs import checkpoint as checkpoints
 from highrank.runs.folder import Run
@@ -39,10 +42,10 @@ def start(ranks, recipe, corpus, checkpoint=None):
 
 
 def results(ranks, recipe, corpus, checkpoint=None, updates=5):
-    """Train for some updates and a validation. Return losses, weights, averages and a checkpoint."""
+    """Train for some updates and a validation. Return losses and their sums, weights, averages and a checkpoint."""
     training = start(ranks, recipe, corpus, checkpoint)
     seen = losses(training, updates)
-    seen.append(training.validate())
+    seen += [training.validate(), training.state.loss_sum, training.state.loss_tokens]
     return seen, get_weights(training.model), training.optimizer.averages, training.checkpoint()
 
 
@@ -62,6 +65,15 @@ def test_several_ranks_train_like_one_process(tmp_path, toy_corpus, size, settin
     for result in together:
         assert_close(alone, result)
         assert all(torch.equal(weight, together[0][1][name]) for name, weight in result[1].items())
+
+
+def test_several_ranks_share_the_columns_of_a_prepared_corpus(tmp_path):
+    prepare(find_shards(write_toy_corpus(tmp_path / "text")), tmp_path / "prepared", vocab_size=20)
+    corpus = load_corpus(str(tmp_path / "prepared"))
+    recipe = changed(model=NO_DROPOUT)
+    alone = results(ALONE, recipe, corpus)
+    for result in in_ranks(3, tmp_path, results, recipe, corpus):
+        assert_close(alone, result)
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 3), (2, 1), (1, 2)])

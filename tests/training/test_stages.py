@@ -146,6 +146,14 @@ def test_an_annealed_learning_rate_is_used(toy_corpus):
     assert rates == pytest.approx([5.0 / 4 * window.lr_factor])
 
 
+def test_finetuning_starts_with_the_whole_learning_rate(toy_corpus):
+    training = start(toy_corpus, averaging="none")
+    training.end_epoch(3.0)
+    training.state.annealed = 4.0
+    training.start_finetuning()
+    assert training.state.annealed == 1.0
+
+
 def test_short_epochs_continue_the_pass(toy_corpus):
     """Epochs of 3 updates see the same windows, with the same carried states, as an epoch that is one pass."""
     whole = start(toy_corpus)

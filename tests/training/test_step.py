@@ -117,6 +117,11 @@ def test_gradients_are_unscaled_and_clipped(toy_corpus, clip, scale):
     assert shrink == pytest.approx(min(1.0, clip / norm) / scale, rel=1e-5)
 
 
+def test_the_loss_samples_as_the_recipe_says(toy_corpus):
+    assert Training(TOY, toy_corpus, CPU).model.head.sample_below is None
+    assert Training(override(TOY, ["train.sample_below=0.25"]), toy_corpus, CPU).model.head.sample_below == 0.25
+
+
 def test_a_window_that_is_not_finite_is_skipped_and_counted(toy_corpus):
     training = Training(TOY, toy_corpus, CPU)
     assert math.isfinite(losses(training, 1)[0])

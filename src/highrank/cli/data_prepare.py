@@ -22,7 +22,8 @@ def prepare(
 ) -> None:
     """Prepare text that does not fit into memory, as ids on disk.
 
-    The shards of One Billion Word are recognised by their names, and get its splits and lower case.
+    The shards of One Billion Word are recognised by their names, and get its splits and lower case, unless you give
+    patterns.
 
     After an interruption, the same command continues where it stopped.
 
@@ -33,18 +34,21 @@ def prepare(
       highrank data prepare shards --out prepared --valid '*-00.txt' --test '*-01.txt' --train '*-[1-9]?.txt'
     """
     from highrank.data.prepare import prepare as prepare_corpus
-    from highrank.data.shards import billion_word_shards, find_shards, is_billion_word
+    from highrank.data.shards import PATTERNS, billion_word_shards, find_shards, is_billion_word
 
-    if is_billion_word(source):
+    patterns = {"train": train, "valid": valid, "test": test}
+    recipe = "small-mos"
+    if patterns == PATTERNS and is_billion_word(source):
         shards = billion_word_shards(source)
         lower = True
+        recipe = "1b-mos"
     else:
-        shards = find_shards(source, {"train": train, "valid": valid, "test": test})
+        shards = find_shards(source, patterns)
     with progress() as on_stage:
         done = prepare_corpus(shards, output, vocab_size=vocab_size, lower=lower, workers=workers, on_stage=on_stage)
     print_counts(output.name, "word", done.vocabulary, done.tokens, done.unknown)
     print_written(output)
-    say(f"Train on it with:\n  highrank train small-mos --set data.corpus={output}")
+    say(f"Train on it with:\n  highrank train {recipe} --set data.corpus={output}")
 
 
 def verify_prepared(folder: Path) -> None:

@@ -37,19 +37,26 @@ def billion_word_shards(folder: Path) -> Shards:
 
 
 def find_shards(folder: Path, patterns: dict[str, str] = PATTERNS) -> Shards:
-    """Return the files of a folder that match the pattern of each split; none may be missing from a numbered series."""
+    """Return the files of a folder that match the pattern of each split.
+
+    If they are numbered (train-00003-of-00010), none of those that match may be missing. No file may be in two splits.
+    """
     paths = {str(path.relative_to(folder)): path for path in _files(folder)}
     shards = {}
+    used: set[str] = set()
     for split, pattern in patterns.items():
         names = fnmatch.filter(paths, pattern)
         if not names:
             raise UserError(f'{folder} has no file for {split}: none matches "{pattern}".')
+        if shared := used.intersection(names):
+            raise UserError(f"{folder / min(shared)} would be in {split} and in another split: narrow the patterns.")
+        used.update(names)
         expected = set()
         for match in filter(None, map(NUMBERED.fullmatch, names)):
             before, number, total, after = match.groups()
             first = int(f"{before}{0:0{len(number)}}-of-{total}{after}" not in paths)  # numbers start at 0 or 1
             expected |= {f"{before}{i + first:0{len(number)}}-of-{total}{after}" for i in range(int(total))}
-        _check_present(sorted(expected), paths, folder)
+        _check_present(sorted(fnmatch.filter(expected, pattern)), paths, folder)
         shards[split] = [paths[name] for name in sorted(names)]
     return shards
 

@@ -105,7 +105,7 @@ def train(
         except DivergedError as error:
             raise UserError(f"{error} The last checkpoint before that is in {run.folder}.") from None
         except RankLostError as error:
-            raise UserError(f"{error} That is in {run.folder}.") from None
+            raise UserError(f"{error} The last checkpoint is in {run.folder}.") from None
         finally:
             saver.close()
 

@@ -120,5 +120,5 @@ def _peers_expected() -> Iterator[None]:
     except RuntimeError as error:  # gloo's connection was closed, or NCCL's communicator aborted
         reason = re.sub(r"^\[[^]]*\] ", "", str(error)).partition(". ")[0]  # without the line of gloo's source
         raise RankLostError(
-            f"another process of this training has ended ({reason}): see its error; resume from the last checkpoint."
+            f"another process of this training has ended ({reason}): see its error, and resume."
         ) from None
