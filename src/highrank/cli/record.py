@@ -84,7 +84,9 @@ def _format_results(record: "RunRecord") -> str:
     from highrank.runs.evaluations import RESULTS
 
     level = record.settings["data"].get("level", "word")  # dialogs have no level
-    results: dict[str, StageResult | Adaptation | None] = {f"stage {stage.stage}": stage for stage in record.stages}
+    results: dict[str, StageResult | Adaptation | None] = {
+        f"finetuning {stage.stage}" if stage.stage else "training": stage for stage in record.stages
+    }
     results |= {name.replace("_", ", "): getattr(record, name) for name in RESULTS}
     parts = [
         f"{name}: valid {format_score(result.valid_ppl, level)}, test {format_score(result.test_ppl, level)}"

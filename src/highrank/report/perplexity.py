@@ -120,7 +120,7 @@ def took_ten_minutes(run: RecordedRun) -> bool:
     shortest, longest = TEN_MINUTES
     record = run.record
     stopped = record.outcome == "time-budget" and shortest <= record.seconds <= longest
-    on_cpu = "threads" in record.pieces[0].machine  # provenance counts the threads of a CPU
+    on_cpu = " thread" in record.pieces[0].machine  # provenance counts the threads of a CPU
     return stopped and not on_cpu and [piece.epoch for piece in record.pieces] == [0]
 
 
