@@ -64,7 +64,7 @@ def run_bash(code, folder):
         elif line.startswith("pip install "):
             assert set(re.search(r"\[(.*)\]", line)[1].split(",")) <= EXTRAS.keys()
         else:
-            assert not line or line.startswith("#"), f"{line}: what is this?"
+            assert not line or line.startswith("#"), f"{line}: mark the block as not run"
 
 
 def fill_folder(folder, code):
