@@ -2,7 +2,7 @@
 .PHONY: quickstart test test-oldest check format docs clean
 
 quickstart:
-	@./setup.sh
+	@./setup.sh doctor,explore,text
 	@.venv/bin/highrank quickstart
 
 test:
