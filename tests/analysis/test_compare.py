@@ -11,7 +11,7 @@ from highrank.analysis.context import Surroundings
 from highrank.analysis.groups import Group, decades, group_by_previous_word, group_losses, pair_counts, word_counts
 from highrank.analysis.paper_cases import PAPER_CASES, find_cases
 from highrank.analysis.reading import read
-from highrank.data.corpus import EOS, Corpus, load_corpus, tokenize
+from highrank.data.corpus import EOS, Corpus, load_corpus, number_tokens
 from highrank.errors import UserError
 from highrank.models import build_model
 from highrank.recipes import ModelSpec
@@ -110,7 +110,7 @@ def test_a_model_has_no_gain_over_itself(toy_corpus, pair):
 def test_the_papers_cases_are_found_by_their_words():
     case = PAPER_CASES[2]
     text = ["the", *case.key.split(), case.reference, "x", EOS] * 3
-    words, splits = tokenize({"train": text, "valid": text, "test": text})
+    words, splits = number_tokens({"train": text, "valid": text, "test": text})
     corpus = Corpus("penn", "word", words, splits, "x")
     models = model(corpus, "mos", 1), model(corpus, "softmax", 2)
     found = compare(*models, corpus)

@@ -6,7 +6,7 @@ import torch
 
 from highrank.analysis import context as module
 from highrank.analysis.context import Surroundings, join_tokens, phrase_ends, phrase_ids, steps_with
-from highrank.data.corpus import EOS, Corpus, tokenize
+from highrank.data.corpus import EOS, Corpus, number_tokens
 from highrank.errors import UserError
 
 LINES = "a b c|d e|f g h i|a b|j k a"
@@ -15,7 +15,7 @@ LINES = "a b c|d e|f g h i|a b|j k a"
 @pytest.fixture
 def corpus():
     tokens = [token for line in LINES.split("|") for token in (*line.split(), EOS)]
-    words, splits = tokenize({"train": tokens, "valid": tokens, "test": tokens})
+    words, splits = number_tokens({"train": tokens, "valid": tokens, "test": tokens})
     return Corpus("toy", "word", words, splits, "x")
 
 
@@ -81,7 +81,7 @@ def test_phrase_ends_finds_every_occurrence():
 
 
 def test_unknown_words_raise_and_name_the_nearest():
-    words, splits = tokenize({"train": ["market", "share", EOS]})
+    words, splits = number_tokens({"train": ["market", "share", EOS]})
     corpus = Corpus("toy", "word", words, splits, "x")
     with pytest.raises(UserError, match="market"):
         phrase_ids("markt", corpus)
@@ -92,7 +92,7 @@ def test_unknown_words_raise_and_name_the_nearest():
 
 
 def test_characters_are_joined_without_spaces():
-    words, splits = tokenize({"train": [*"ab c", EOS]})
+    words, splits = number_tokens({"train": [*"ab c", EOS]})
     corpus = Corpus("toy", "char", words, splits, "x")
     assert phrase_ids("b c", corpus) == [1, 2, 3]
     assert join_tokens(["a", " ", EOS, "b"], "char") == "a ⏎b"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from helpers import fails, highrank, settings, write_toy_dialogs
-from highrank.data.corpus import cache_folder
+from highrank.data.folders import cache_folder
 
 
 def test_list_gives_counts_and_the_folder_of_each_copy(tmp_path, corpora):

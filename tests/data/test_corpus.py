@@ -6,14 +6,12 @@ import torch
 from highrank.data.catalog import PENN, WIKITEXT_2
 from highrank.data.corpus import (
     EOS,
-    CorpusNotFoundError,
     cache_file,
-    cache_folder,
     check_counts,
-    find_folder,
     load_corpus,
     read_corpus,
 )
+from highrank.data.folders import cache_folder, find_folder
 from highrank.errors import UserError
 
 
@@ -135,7 +133,7 @@ def test_a_truncated_file_of_the_catalog_is_named(tmp_path):
 
 
 def test_a_missing_corpus_names_the_folder_and_the_variable(tmp_path):
-    with pytest.raises(CorpusNotFoundError, match=f"{cache_folder()}.*HIGHRANK_DATA"):
+    with pytest.raises(UserError, match=f"{cache_folder()}.*HIGHRANK_DATA"):
         load_corpus("penn")
 
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import torch
 
-from highrank.data.corpus import cache_folder
+from highrank.data.folders import cache_folder
 from highrank.evaluation.dynamic import gradient_statistics
 from highrank.models import build_model
 from highrank.recipes import ModelSpec

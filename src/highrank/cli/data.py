@@ -23,7 +23,7 @@ app.command()(data_prepare.prepare)
 def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """List the corpora: contents, licence, source, and your copy."""
     from highrank.data.catalog import CORPORA
-    from highrank.data.corpus import find_folder
+    from highrank.data.folders import find_folder
 
     rows = []
     for info in CORPORA.values():
@@ -57,8 +57,9 @@ def get(
     """
     from functools import partial
 
-    from highrank.data.corpus import corpora_folder, corpus_info
+    from highrank.data.catalog import corpus_info
     from highrank.data.download import download_corpus
+    from highrank.data.folders import corpora_folder
 
     info = corpus_info(name)
     folder = corpora_folder(data_dir) / name
@@ -74,9 +75,10 @@ def verify(
     data_dir: DataDir = None,
 ) -> None:
     """Check the counts and checksums of your copy of a corpus, or count the tokens of any folder."""
-    from highrank.data.catalog import CorpusInfo
-    from highrank.data.corpus import corpus_info, find_folder, load_corpus, own_folder
+    from highrank.data.catalog import CorpusInfo, corpus_info
+    from highrank.data.corpus import load_corpus
     from highrank.data.dialog import load_dialog_corpus
+    from highrank.data.folders import find_folder, own_folder
     from highrank.data.text8 import is_published, text8_file
     from highrank.recipes.dialog import DialogDataSpec
 

@@ -7,6 +7,8 @@ right counts and other bytes (different line ends, for example) is usable.
 from dataclasses import dataclass
 from typing import Literal
 
+from highrank.errors import UserError, nearest
+
 Level = Literal["word", "char", "bpe"]  # bpe: pieces of words, by any tokenizer
 EOS = "<eos>"  # ends every line
 UNK = "<unk>"  # stands for every word outside the vocabulary
@@ -127,3 +129,10 @@ SWITCHBOARD = CorpusInfo(
 )
 
 CORPORA = {info.name: info for info in (PENN, WIKITEXT_2, ONE_BILLION_WORD, PYDOC, TEXT8, SWITCHBOARD)}
+
+
+def corpus_info(name: str) -> CorpusInfo:
+    """Return the catalog's entry of a corpus."""
+    if name not in CORPORA:
+        raise UserError(f'there is no corpus, nor a folder with train.txt, called "{name}"{nearest(name, CORPORA)}')
+    return CORPORA[name]

@@ -9,7 +9,6 @@ import contextlib
 import hashlib
 import json
 import math
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,16 +18,17 @@ import torch
 from torch import Tensor
 
 from highrank.data import tokenizer as tokenizers
-from highrank.data.catalog import CORPORA, EOS, SPLITS, UNK, CorpusInfo, Level
+from highrank.data.catalog import CORPORA, EOS, SPLITS, UNK, CorpusInfo, Level, corpus_info
+from highrank.data.folders import cache_folder, find_folder, own_folder
 from highrank.data.indexed import IndexedText
 from highrank.data.own_text import Description, read_description
 from highrank.data.prepared import is_prepared, read_prepared
 from highrank.data.pydoc import pydoc_lines
 from highrank.data.text8 import ALPHABET, split_text8, text8_extent, text8_file
-from highrank.errors import UserError, nearest
+from highrank.errors import UserError
 from highrank.files import read_tensors, write_json, write_tensors
 
-DATA_VARIABLE = "HIGHRANK_DATA"
+Tokenized = tuple[list[str], dict[str, Tensor]]  # the vocabulary by id, and the ids of each split
 
 
 @dataclass(frozen=True)
@@ -79,10 +79,6 @@ class Corpus:
         return self.splits[split][:first].long()
 
 
-class CorpusNotFoundError(UserError):
-    """A corpus of the catalog is not on this machine."""
-
-
 def load_corpus(name: str, data_dir: Path | None = None, level: Level = "word") -> Corpus:
     """Load a corpus of the catalog, checking its counts, any folder with the three files, or a prepared corpus.
 
@@ -97,8 +93,7 @@ def load_corpus(name: str, data_dir: Path | None = None, level: Level = "word") 
             return read_corpus(folder, level)
         if Path(name).is_file():
             raise UserError(f"{name} is a file: name the folder that holds train.txt, valid.txt and test.txt.")
-        raise UserError(f'there is no corpus, nor a folder with train.txt, called "{name}"{nearest(name, CORPORA)}')
-    info = CORPORA[name]
+    info = corpus_info(name)
     if info.embedded and data_dir is not None:
         raise UserError(f"{name} comes with Python and is not read from {data_dir}: set data.corpus=FOLDER instead.")
     if info.suffix == ".jsonl":
@@ -113,63 +108,10 @@ def load_corpus(name: str, data_dir: Path | None = None, level: Level = "word") 
     return corpus
 
 
-def read_corpus(folder: Path, level: Level = "word", name: str = "", *, cache: bool = True) -> Corpus:
-    """Read train.txt, valid.txt and test.txt of a folder, or open a prepared corpus."""
-    if is_prepared(folder):
-        return _prepared_corpus(folder, level, name)
-    description = read_description(folder)
-    level = _level(folder, level, description)
-    tokenizer = None
-    if description is not None:
-        tokenizer = _decode(_read_bytes(folder / tokenizers.FILE_NAME), folder / tokenizers.FILE_NAME)
-    texts = {split: _read_bytes(folder / f"{split}.txt") for split in SPLITS}
-    digest = hashlib.sha256(f"{level}{tokenizer or ''}".encode())
-    for text in texts.values():
-        digest.update(hashlib.sha256(text).digest())
-    fingerprint = digest.hexdigest()[:16]
-    cached = _read_cached(fingerprint) if cache else None
-    if cached is None:
-        decoded = {split: _decode(text, folder / f"{split}.txt") for split, text in texts.items()}
-        cached = _read_ids(decoded, level, tokenizer)
-        if cache:
-            _write_cached(fingerprint, *cached)
-    n_bytes = {split: len(text) for split, text in texts.items()}
-    return Corpus(name or str(folder), level, *cached, fingerprint, tokenizer=tokenizer, n_bytes=n_bytes)
-
-
-def _level(folder: Path, level: Level, description: Description | None) -> Level:
-    """Return the level at which a folder is read. One with a tokenizer has its own, which the default gives way to."""
-    if description is None:
-        if level == "bpe":
-            raise UserError(f"{folder} has no tokenizer: make a corpus of it, or set data.level to word or char.")
-        return level
-    if level not in ("word", description.level):
-        raise UserError(f"{folder} was made of {description.level} tokens: data.level must be {description.level}.")
-    return description.level
-
-
-def _read_ids(texts: dict[str, str], level: Level, tokenizer: str | None) -> tuple[list[str], dict[str, Tensor]]:
-    """Return the vocabulary and the ids by split."""
-    if tokenizer is None:
-        return tokenize({split: _tokens(text, level) for split, text in texts.items()})
-    parsed = tokenizers.parse_tokenizer(tokenizer)
-    splits = {split: tokenizers.encode_lines(parsed, _lines(text)) for split, text in texts.items()}
-    return tokenizers.token_texts(parsed), splits
-
-
-def _prepared_corpus(folder: Path, level: Level, name: str) -> Corpus:
-    if level != "word":
-        raise UserError(f"{folder} was prepared as words: data.level must be word.")
-    prepared = read_prepared(folder)
-    fingerprint = prepared.manifest.fingerprint
-    sentences = prepared.texts["train"]
-    return Corpus(name or str(folder), level, prepared.words, prepared.splits, fingerprint, sentences=sentences)
-
-
 def _pydoc_corpus() -> Corpus:
     lines, fingerprint = pydoc_lines()
     tokens = {split: (token for line in part for token in (*line, EOS)) for split, part in lines.items()}
-    return Corpus("pydoc", "word", *tokenize(tokens), fingerprint)
+    return Corpus("pydoc", "word", *number_tokens(tokens), fingerprint)
 
 
 def _text8_corpus(folder: Path) -> Corpus:
@@ -179,56 +121,6 @@ def _text8_corpus(folder: Path) -> Corpus:
     text = _read_bytes(path)
     fingerprint = hashlib.sha256(text).hexdigest()[:16]
     return Corpus("text8", "char", [*ALPHABET], split_text8(text, path), fingerprint, text8_extent(len(text)))
-
-
-def tokenize(texts: Mapping[str, Iterable[str]]) -> tuple[list[str], dict[str, Tensor]]:
-    """Tokens by split -> the vocabulary in order of appearance, and ids by split."""
-    ids: dict[str, int] = {}
-    splits = {}
-    for split, tokens in texts.items():
-        array = np.fromiter((ids.setdefault(token, len(ids)) for token in tokens), dtype=np.int64)
-        splits[split] = torch.from_numpy(array)
-    return list(ids), splits
-
-
-def corpus_info(name: str) -> CorpusInfo:
-    """Return the catalog's entry of a corpus."""
-    if name not in CORPORA:
-        raise UserError(f'there is no corpus, nor a folder with train.txt, called "{name}"{nearest(name, CORPORA)}')
-    return CORPORA[name]
-
-
-def find_folder(name: str, data_dir: Path | None, suffix: str = ".txt") -> Path:
-    """Find the folder of a corpus in `data_dir`, else in $HIGHRANK_DATA, else in the cache folder.
-
-    Each may be the corpus folder itself or hold a folder of the corpus's name. Its files end in `suffix`.
-    """
-    folder = corpora_folder(data_dir)
-    for candidate in (folder / name, folder):
-        if text8_file(candidate) if name == "text8" else _holds_corpus(candidate, suffix):
-            return candidate
-    files = {"text8": "the file text8", "one-billion-word": "the prepared corpus"}.get(
-        name, f"train{suffix}, valid{suffix} and test{suffix}"
-    )
-    raise CorpusNotFoundError(
-        f"the corpus {name} was not found in {folder}: put {files} into {folder / name}, or set {DATA_VARIABLE} to "
-        "the folder that holds them."
-    )
-
-
-def corpora_folder(data_dir: Path | None) -> Path:
-    """Return the folder in which corpora of the catalog are looked for."""
-    return data_dir or Path(os.environ.get(DATA_VARIABLE) or cache_folder() / "data")
-
-
-def own_folder(name: str, data_dir: Path | None, suffix: str = ".txt") -> Path | None:
-    """Return the absolute path of a user's own corpus folder, given relative to here or to `data_dir`, or None."""
-    folders = [] if name in CORPORA else [Path(name), *([data_dir / name] if data_dir else [])]
-    return next((folder.resolve() for folder in folders if _holds_corpus(folder, suffix)), None)
-
-
-def _holds_corpus(folder: Path, suffix: str) -> bool:
-    return (folder / f"train{suffix}").is_file() or (suffix == ".txt" and is_prepared(folder))
 
 
 def check_counts(corpus: Corpus, info: CorpusInfo) -> None:
@@ -245,6 +137,71 @@ def check_counts(corpus: Corpus, info: CorpusInfo) -> None:
             f"{info.name} has a vocabulary of {corpus.vocab_size:,} words instead of {info.vocabulary:,}: "
             f"a file is from another version; get it again from {info.source}."
         )
+
+
+# --- a folder with train.txt, valid.txt and test.txt, or a prepared one ----------------------------------------------
+
+
+def read_corpus(folder: Path, level: Level = "word", name: str = "", *, cache: bool = True) -> Corpus:
+    """Read train.txt, valid.txt and test.txt of a folder, or open a prepared corpus."""
+    if is_prepared(folder):
+        return _prepared_corpus(folder, level, name)
+    description = read_description(folder)
+    level = _level(folder, level, description)
+    tokenizer = None
+    if description is not None:
+        tokenizer = _decode(_read_bytes(folder / tokenizers.FILE_NAME), folder / tokenizers.FILE_NAME)
+    texts = {split: _read_bytes(folder / f"{split}.txt") for split in SPLITS}
+    digest = hashlib.sha256(f"{level}{tokenizer or ''}".encode())
+    for text in texts.values():
+        digest.update(hashlib.sha256(text).digest())
+    fingerprint = digest.hexdigest()[:16]
+    tokenized = _read_cached(fingerprint) if cache else None
+    if tokenized is None:
+        decoded = {split: _decode(text, folder / f"{split}.txt") for split, text in texts.items()}
+        tokenized = _tokenize(decoded, level, tokenizer)
+        if cache:
+            _write_cached(fingerprint, *tokenized)
+    n_bytes = {split: len(text) for split, text in texts.items()}
+    return Corpus(name or str(folder), level, *tokenized, fingerprint, tokenizer=tokenizer, n_bytes=n_bytes)
+
+
+def _prepared_corpus(folder: Path, level: Level, name: str) -> Corpus:
+    if level != "word":
+        raise UserError(f"{folder} was prepared as words: data.level must be word.")
+    prepared = read_prepared(folder)
+    fingerprint = prepared.manifest.fingerprint
+    sentences = prepared.texts["train"]
+    return Corpus(name or str(folder), level, prepared.words, prepared.splits, fingerprint, sentences=sentences)
+
+
+def _level(folder: Path, level: Level, description: Description | None) -> Level:
+    """Return the level at which a folder is read: that of its tokenizer, or else the given one."""
+    if description is None:
+        if level == "bpe":
+            raise UserError(f"{folder} has no tokenizer: make a corpus of it, or set data.level to word or char.")
+        return level
+    if level not in ("word", description.level):
+        raise UserError(f"{folder} was made of {description.level} tokens: data.level must be {description.level}.")
+    return description.level
+
+
+def _tokenize(texts: dict[str, str], level: Level, tokenizer: str | None) -> Tokenized:
+    if tokenizer is None:
+        return number_tokens({split: _tokens(text, level) for split, text in texts.items()})
+    parsed = tokenizers.parse_tokenizer(tokenizer)
+    splits = {split: tokenizers.encode_lines(parsed, _lines(text)) for split, text in texts.items()}
+    return tokenizers.token_texts(parsed), splits
+
+
+def number_tokens(tokens_by_split: Mapping[str, Iterable[str]]) -> Tokenized:
+    """Number the tokens in order of appearance."""
+    ids: dict[str, int] = {}
+    splits = {}
+    for split, tokens in tokens_by_split.items():
+        array = np.fromiter((ids.setdefault(token, len(ids)) for token in tokens), dtype=np.int64)
+        splits[split] = torch.from_numpy(array)
+    return list(ids), splits
 
 
 def _lines(text: str) -> list[str]:
@@ -282,13 +239,9 @@ def _decode(data: bytes, path: Path) -> str:
     return text
 
 
-# The cache holds ids as safetensors and the vocabulary as JSON, in the user's cache folder rather than beside the text.
+# --- the cache of ids ------------------------------------------------------------------------------------------------
+# It holds ids as safetensors and the vocabulary as JSON, in the user's cache folder rather than beside the text.
 # File names contain the fingerprint, so changed text never matches old ids.
-
-
-def cache_folder() -> Path:
-    """Return this program's folder in the user's cache ($XDG_CACHE_HOME, or ~/.cache)."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "highrank"
 
 
 def cache_file(fingerprint: str) -> Path:
@@ -296,7 +249,7 @@ def cache_file(fingerprint: str) -> Path:
     return cache_folder() / "ids" / f"{fingerprint}.safetensors"
 
 
-def _read_cached(fingerprint: str) -> tuple[list[str], dict[str, Tensor]] | None:
+def _read_cached(fingerprint: str) -> Tokenized | None:
     file = cache_file(fingerprint)
     try:
         words = json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from highrank.data.catalog import CORPORA, SPLITS, Level
-from highrank.data.corpus import find_folder, own_folder
+from highrank.data.folders import find_folder, own_folder
 from highrank.errors import UserError, nearest
 from highrank.recipes.dialog import DialogDataSpec
 

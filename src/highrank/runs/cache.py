@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from highrank.analysis.reading import Reading, read
-from highrank.data.corpus import cache_folder
+from highrank.data.folders import cache_folder
 from highrank.errors import UserError
 from highrank.evaluation.dynamic import gradient_statistics
 from highrank.files import read_tensors, write_tensors

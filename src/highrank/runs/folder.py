@@ -22,8 +22,9 @@ import filelock
 import torch
 
 from highrank.data.catalog import SPLITS, Level
-from highrank.data.corpus import Corpus, find_folder, load_corpus, own_folder
+from highrank.data.corpus import Corpus, load_corpus
 from highrank.data.dialog import DialogCorpus, load_dialog_corpus
+from highrank.data.folders import find_folder, own_folder
 from highrank.data.own_text import read_description
 from highrank.data.tokenizer import FILE_NAME as TOKENIZER
 from highrank.data.tokenizer import TextCodec

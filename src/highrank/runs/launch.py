@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from highrank.data.corpus import Corpus, own_folder
+from highrank.data.corpus import Corpus
 from highrank.data.dialog import DialogCorpus
+from highrank.data.folders import own_folder
 from highrank.device import find_device
 from highrank.errors import UserError
 from highrank.files import AnyPath, optional_path, output_folder, unused_folder
