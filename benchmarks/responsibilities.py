@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from highrank.bench.table import write_csv
-from highrank.runs.folder import run_corpus
+from highrank.runs.corpora import run_corpus
 from highrank.runs.provenance import provenance
 from highrank.runs.text_model import load
 

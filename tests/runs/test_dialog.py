@@ -6,9 +6,10 @@ import torch
 import highrank
 from helpers import CPU, TOY_DIALOG, assert_same_run
 from highrank.errors import UserError
+from highrank.runs.corpora import run_corpus
 from highrank.runs.dialog import dialog_scores, load_dialog
 from highrank.runs.export import export_run, import_run
-from highrank.runs.folder import Run, run_corpus
+from highrank.runs.folder import Run
 from highrank.runs.record import dialog_summary, read_record
 from highrank.runs.training import train
 

@@ -14,8 +14,9 @@ from highrank.errors import UserError
 from highrank.evaluation.perplexity import evaluate
 from highrank.files import read_tensors
 from highrank.runs import checkpoint as checkpoints
+from highrank.runs.corpora import run_corpus
 from highrank.runs.export import export_run, import_run
-from highrank.runs.folder import Run, run_corpus
+from highrank.runs.folder import Run
 from highrank.runs.training import train
 from highrank.training.state import under
 
@@ -246,7 +247,7 @@ def test_a_data_folder_that_does_not_exist_here_is_ignored(run, toy_corpus, tmp_
     """A run from another machine stores a data folder of that machine."""
     asked = []
     find = lambda name, data_dir, level: asked.append(data_dir) or toy_corpus  # noqa: E731
-    monkeypatch.setattr("highrank.runs.folder.load_corpus", find)
+    monkeypatch.setattr("highrank.runs.corpora.load_corpus", find)
     path = run.folder / "run.json"
     for folder in (tmp_path / "gone", tmp_path):
         path.write_text(json.dumps(json.loads(path.read_text()) | {"data_dir": str(folder)}))

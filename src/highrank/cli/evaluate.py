@@ -98,8 +98,9 @@ def _evaluate_dialogs(run: Path, split: str, data_dir: Path | None, device: "tor
     """Print the perplexity and the BLEU of a dialog model. Those of test are kept for 'highrank record'."""
     from highrank.data.dialog import DialogCorpus
     from highrank.evaluation.score import format_perplexity
+    from highrank.runs.corpora import run_data
     from highrank.runs.dialog import dialog_perplexity, dialog_scores, load_dialog
-    from highrank.runs.folder import Run, run_data
+    from highrank.runs.folder import Run
     from highrank.runs.record import dialog_summary
     from highrank.schema import to_json
 

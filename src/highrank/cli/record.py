@@ -36,8 +36,9 @@ def record(
     """
     from highrank.data.dialog import DialogCorpus
     from highrank.files import output_folder
+    from highrank.runs.corpora import run_data
     from highrank.runs.evaluations import complete_record, read_earlier
-    from highrank.runs.folder import Run, run_data
+    from highrank.runs.folder import Run
     from highrank.runs.record import dialog_summary, write_record
 
     methods = [name for name, wanted in (("dynamic", dynamic), ("cache", cache)) if wanted]

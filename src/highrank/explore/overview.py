@@ -15,7 +15,8 @@ from highrank.errors import UserError
 from highrank.explore.explorer import Explorer
 from highrank.explore.model import Model, RunModel
 from highrank.runs.analysis import read_analysis
-from highrank.runs.folder import Run, run_corpus
+from highrank.runs.corpora import run_corpus
+from highrank.runs.folder import Run
 
 USAGE_TOKENS = 512  # of the validation text: a few seconds on a CPU
 SPECIALTY_WORDS = 8  # shown per component

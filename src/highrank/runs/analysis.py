@@ -23,7 +23,8 @@ from highrank.errors import UserError
 from highrank.files import AnyPath, read_json, write_json
 from highrank.progress import OnStage, no_stages
 from highrank.runs import checkpoint as checkpoints
-from highrank.runs.folder import Run, run_corpus
+from highrank.runs.corpora import run_corpus
+from highrank.runs.folder import Run
 from highrank.runs.provenance import provenance
 from highrank.runs.record import read_summary
 from highrank.runs.text_model import load

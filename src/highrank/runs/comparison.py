@@ -14,7 +14,8 @@ from highrank.errors import UserError
 from highrank.files import AnyPath
 from highrank.progress import OnStage, no_stages
 from highrank.runs.cache import cached_reading
-from highrank.runs.folder import Run, run_corpus
+from highrank.runs.corpora import run_corpus
+from highrank.runs.folder import Run
 from highrank.runs.text_model import load
 
 

@@ -21,85 +21,23 @@ from typing import Any
 import filelock
 import torch
 
-from highrank.data.catalog import SPLITS, Level
-from highrank.data.corpus import Corpus, load_corpus
-from highrank.data.dialog import DialogCorpus, load_dialog_corpus
-from highrank.data.folders import find_folder, own_folder
-from highrank.data.own_text import read_description
+from highrank.data.catalog import Level
+from highrank.data.corpus import Corpus
+from highrank.data.dialog import DialogCorpus
 from highrank.data.tokenizer import FILE_NAME as TOKENIZER
 from highrank.data.tokenizer import TextCodec
 from highrank.errors import UserError
-from highrank.files import AnyPath, new_folder, optional_path, read_json, read_tensors, write_json, write_text
-from highrank.memory import require_bytes
+from highrank.files import new_folder, read_json, read_tensors, write_json, write_text
 from highrank.models import LanguageModel
 from highrank.models.seq2seq import Seq2Seq
 from highrank.recipes import AnyRecipe, DialogRecipe, Recipe
-from highrank.recipes.settings import from_resolved, override
+from highrank.recipes.settings import from_resolved
 from highrank.runs import checkpoint as checkpoints
 from highrank.runs.metrics import read_epochs
 from highrank.runs.provenance import Provenance, provenance
 from highrank.schema import SchemaError, from_json, to_json
 from highrank.training.callbacks import EpochMetrics
 from highrank.training.state import set_weights
-
-# Measured while a text is read and cut into columns, for each byte of it. A BPE has fewer tokens than there are words.
-MEMORY_PER_BYTE: dict[Level, int] = {"word": 9, "char": 23, "bpe": 9}
-
-
-def load_data(recipe: AnyRecipe, data_dir: Path | None) -> Corpus | DialogCorpus:
-    """Load the corpus of a recipe."""
-    if isinstance(recipe, DialogRecipe):
-        return load_dialog_corpus(recipe.data, data_dir)
-    if folder := own_folder(recipe.data.corpus, data_dir):
-        _require_memory(folder, recipe.data.level)
-    return load_corpus(recipe.data.corpus, data_dir, recipe.data.level)
-
-
-def _require_memory(folder: Path, level: Level) -> None:
-    """Raise a UserError if the text of a folder is too large to be held in memory as ids."""
-    if made := read_description(folder):
-        level = made.level
-    files = [folder / f"{split}.txt" for split in SPLITS]
-    n_bytes = sum(file.stat().st_size for file in files if file.exists())
-    require_bytes(
-        n_bytes * MEMORY_PER_BYTE[level],
-        torch.device("cpu"),
-        f"reading {folder}",
-        "keep its ids on disk with 'highrank data prepare', or use less text",
-    )
-
-
-def run_corpus(folder: Path, data_dir: AnyPath | None) -> Corpus:
-    """Load the text that a language model was trained on, and check that it has not changed."""
-    Run(folder).language_recipe()
-    corpus = run_data(folder, data_dir)
-    assert isinstance(corpus, Corpus)
-    return corpus
-
-
-def run_data(folder: Path, data_dir: AnyPath | None) -> Corpus | DialogCorpus:
-    """Load the corpus that a run was trained on, and check that its text has not changed."""
-    data_dir = optional_path(data_dir)
-    run = Run(folder)
-    info = run.info()
-    # The stored folder may not exist if the run was started on another machine.
-    if data_dir is None and info.data_dir is not None and Path(info.data_dir).is_dir():
-        data_dir = Path(info.data_dir)
-    recipe = run.recipe()
-    name = recipe.data.corpus
-    suffix = ".jsonl" if isinstance(recipe, DialogRecipe) else ".txt"
-    if Path(name).is_absolute() and not own_folder(name, data_dir, suffix):  # the user's own corpus has moved
-        try:
-            name = str(find_folder(Path(name).name, data_dir, suffix).resolve())
-        except UserError:
-            raise UserError(
-                f"the corpus that {folder} was trained on is not at {name}: move it back, or pass the folder that "
-                "contains it as data_dir."
-            ) from None
-    corpus = load_data(override(recipe, [f"data.corpus={name}"]), data_dir)
-    if corpus.fingerprint != info.corpus_fingerprint:
-        raise UserError(f"the text of {corpus.name} has changed since {folder} was trained on it: restore the files.")
-    return corpus
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from highrank.errors import UserError
 from highrank.files import AnyPath, optional_path, output_folder, unused_folder
 from highrank.recipes import AnyRecipe, DialogRecipe, get_recipe
 from highrank.recipes.settings import flat, format_setting, override
-from highrank.runs.folder import Run, load_data, run_data
+from highrank.runs.corpora import load_data, run_data
+from highrank.runs.folder import Run
 from highrank.runs.record import RunRecord, summarize
 from highrank.runs.training import train
 from highrank.training.callbacks import Callbacks
