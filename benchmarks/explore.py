@@ -32,7 +32,8 @@ from highrank.recipes import get_recipe
 from highrank.runs import checkpoint as checkpoints
 from highrank.runs.folder import Run
 from highrank.runs.provenance import provenance
-from highrank.training.state import Checkpoint, TrainingState
+from highrank.training.checkpoint import Checkpoint
+from highrank.training.state import TrainingState
 
 CPU = torch.device("cpu")
 VOCABULARY = 10_000

@@ -17,7 +17,8 @@ from highrank.recipes.dialog import DecodingSpec, DialogDataSpec, Seq2SeqSpec
 from highrank.recipes.recipe import ScheduleSpec
 from highrank.runs import checkpoint as checkpoints
 from highrank.runs.folder import Run
-from highrank.training.state import Checkpoint, TrainingState
+from highrank.training.checkpoint import Checkpoint
+from highrank.training.state import TrainingState
 
 CPU = torch.device("cpu")
 PROCESS_TIMEOUT = 400  # seconds; generous, so that only a process that hangs reaches it on a busy machine

@@ -9,7 +9,8 @@ import torch
 
 from highrank.errors import UserError
 from highrank.runs.checkpoint import Piece, load, read, save
-from highrank.training.state import Checkpoint, TrainingState
+from highrank.training.checkpoint import Checkpoint
+from highrank.training.state import TrainingState
 
 PIECE = Piece(
     highrank="0.1", commit=None, python="3.12", torch="2.11", machine="a CPU", started="2026-01-01",

@@ -18,7 +18,7 @@ from highrank.runs.corpora import run_corpus
 from highrank.runs.export import export_run, import_run
 from highrank.runs.folder import Run
 from highrank.runs.training import train
-from highrank.training.state import under
+from highrank.training.checkpoint import under
 
 LONG = changed(nonmono=1, max_epochs=6)
 BOTH = {"partial_shuffle": True, "averaging": "two-tailed"}

@@ -6,6 +6,7 @@ import torch
 from helpers import CPU, TOY_DIALOG, changed, losses
 from highrank.data.dialog import Batch, DialogBatches
 from highrank.evaluation.dialog import evaluate_dialogs
+from highrank.training.checkpoint import restore_checkpoint, take_checkpoint
 from highrank.training.graph import GraphedStep
 from highrank.training.loop import Loop
 from highrank.training.stages import Training
@@ -84,12 +85,12 @@ def test_a_restored_training_continues_bit_for_bit(toy_dialogs, averaging):
     if averaging:
         training.optimizer.start_averaging()
     losses(training, 3)
-    checkpoint = training.checkpoint()
+    checkpoint = take_checkpoint(training)
     tensors = {name: tensor.detach().clone() for name, tensor in checkpoint.tensors.items()}
     checkpoint.tensors = dict(sorted(tensors.items()))  # a file returns them in another order
     expected = losses(training, 5)
     restored = Training(TOY_DIALOG, toy_dialogs, CPU)
-    restored.restore(checkpoint)
+    restore_checkpoint(restored, checkpoint)
     assert restored.state.row == 3
     assert losses(restored, 5) == expected
 

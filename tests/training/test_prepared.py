@@ -8,6 +8,7 @@ from highrank.data.corpus import Corpus, load_corpus
 from highrank.data.prepare import prepare
 from highrank.data.sentences import SentenceColumns
 from highrank.data.shards import find_shards
+from highrank.training.checkpoint import restore_checkpoint, take_checkpoint
 from highrank.training.stages import Training
 
 
@@ -39,9 +40,9 @@ def test_a_run_resumes_in_the_middle_of_a_pass(corpus):
 
     stopped = start(corpus)
     found = finish_pass(stopped) + losses(stopped, 4)
-    checkpoint = stopped.checkpoint()
+    checkpoint = take_checkpoint(stopped)
     resumed = start(corpus)
-    resumed.restore(checkpoint)
+    restore_checkpoint(resumed, checkpoint)
     found += losses(resumed, 1000)
     assert len(found) > 12
     assert found == expected

@@ -15,6 +15,7 @@ from highrank.errors import UserError
 from highrank.runs import checkpoint as checkpoints
 from highrank.runs.folder import Run
 from highrank.runs.training import train
+from highrank.training.checkpoint import restore_checkpoint, take_checkpoint
 from highrank.training.ranks import ALONE, Ranks
 from highrank.training.stages import Training
 from highrank.training.state import get_weights
@@ -37,7 +38,7 @@ def start(ranks, recipe, corpus, checkpoint=None):
     training.task.new_hidden()
     training.optimizer.start_averaging()
     if checkpoint is not None:
-        training.restore(checkpoint)
+        restore_checkpoint(training, checkpoint)
     return training
 
 
@@ -46,7 +47,7 @@ def results(ranks, recipe, corpus, checkpoint=None, updates=5):
     training = start(ranks, recipe, corpus, checkpoint)
     seen = losses(training, updates)
     seen += [training.validate(), training.state.loss_sum, training.state.loss_tokens]
-    return seen, get_weights(training.model), training.optimizer.averages, training.checkpoint()
+    return seen, get_weights(training.model), training.optimizer.averages, take_checkpoint(training)
 
 
 def assert_close(a, b):

@@ -17,7 +17,8 @@ from highrank.errors import UserError
 from highrank.files import read_json, read_tensors, write_json, write_tensors
 from highrank.runs.provenance import Provenance
 from highrank.schema import SchemaError, from_json, to_json
-from highrank.training.state import Checkpoint, TrainingState
+from highrank.training.checkpoint import Checkpoint
+from highrank.training.state import TrainingState
 
 TENSOR_FILE = re.compile(r"(checkpoint(-\d+)+|model-\d+)\.safetensors")  # of any checkpoint
 

@@ -30,7 +30,8 @@ from highrank.runs import checkpoint as checkpoints
 from highrank.runs.checkpoint import CheckpointFile, ExportFormat
 from highrank.runs.folder import Run
 from highrank.schema import SchemaError, from_json, to_json
-from highrank.training.state import Checkpoint, TrainingState, under
+from highrank.training.checkpoint import Checkpoint, under
+from highrank.training.state import TrainingState
 
 ROUNDED = ("weights/", "averages/", "short/", "best/")  # tensors that are stored in the export's dtype
 

@@ -22,11 +22,11 @@ from highrank.runs.metrics import MetricsWriter
 from highrank.runs.provenance import provenance
 from highrank.runs.warm_start import warm_start
 from highrank.training.callbacks import Callbacks, EpochMetrics, UpdateMetrics
+from highrank.training.checkpoint import Checkpoint, restore_checkpoint, take_checkpoint
 from highrank.training.loop import Loop, Outcome
 from highrank.training.precision import Precision
 from highrank.training.ranks import ALONE, RankLostError, Ranks
 from highrank.training.stages import DivergedError, Training
-from highrank.training.state import Checkpoint
 
 COPIES = 5  # of the weights: themselves, their gradient and average, the best ones, and those of a checkpoint
 
@@ -92,14 +92,14 @@ def train(
         )
         try:
             if not run.has_checkpoint():
-                saver.save(training.checkpoint())
+                saver.save(take_checkpoint(training))
             if finetune:
                 loop.start_finetuning()
             outcome = loop.run(max_epochs)
             saver.pieces.pop()
             if state.step > first_step:  # a piece without updates is not recorded
                 saver.pieces.append(replace(piece, outcome=outcome))
-            saver.save(training.checkpoint())
+            saver.save(take_checkpoint(training))
             ranks.largest(0)  # wait for the first rank: when one process ends, torchrun may stop the others
             return outcome
         except DivergedError as error:
@@ -161,7 +161,7 @@ def _restore(training: Training, run: Run) -> tuple[list[Piece], int]:
     file = checkpoints.read(run.folder)
     checkpoint = checkpoints.load(run.folder)
     try:
-        training.restore(checkpoint)
+        restore_checkpoint(training, checkpoint)
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
         raise UserError(
             f"the checkpoint in {run.folder} is damaged ({error}): restore it from a backup, or start a new run."

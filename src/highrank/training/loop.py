@@ -11,8 +11,8 @@ from typing import Literal
 
 from highrank.evaluation.score import perplexity
 from highrank.training.callbacks import Callbacks, EpochMetrics, UpdateMetrics
+from highrank.training.checkpoint import Checkpoint, take_checkpoint
 from highrank.training.stages import Training
-from highrank.training.state import Checkpoint
 
 READ_EVERY_UPDATES = 50  # on a GPU; reading the loss waits for the device
 METRICS_EVERY_SECONDS = 10.0
@@ -181,7 +181,7 @@ class Loop:
 
     def _save(self) -> None:
         self._count_seconds()
-        self.save(self.training.checkpoint())
+        self.save(take_checkpoint(self.training))
         self._since_save.restart()
 
     def _count_seconds(self) -> None:

@@ -21,7 +21,6 @@ repeats epochs until the run ends or pauses.
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -35,7 +34,7 @@ from highrank.training.graph import GraphedStep
 from highrank.training.language import LanguageTask
 from highrank.training.nt_asgd import NTASGD, is_worse
 from highrank.training.ranks import ALONE, Ranks
-from highrank.training.state import Checkpoint, StageResult, TrainingState, Weights, get_weights, set_weights, under
+from highrank.training.state import StageResult, TrainingState, Weights, get_weights, set_weights
 from highrank.training.step import Step
 from highrank.training.task import Minibatch, Task
 from highrank.training.two_tailed import TwoTailed
@@ -217,89 +216,6 @@ class Training:
     def _evaluate(self, split: str) -> float:
         """Return the perplexity of a split, which the first rank computes."""
         return self.ranks.broadcast(self.task.evaluate(split).perplexity if self.ranks.first else math.nan)
-
-    # --- checkpoints ------------------------------------------------------------------------------------------------
-
-    def checkpoint(self) -> Checkpoint:
-        """Return everything that training continues from. Tensors are shared with the model, not copied.
-
-        All ranks take part, and a run may continue with another number of them: there is one row of hidden state per
-        column of the whole batch, and one random generator per rank. Raise a DivergedError as `read_totals` does.
-        """
-        self.read_totals()
-        optimizer = self.optimizer
-        state = replace(
-            self.state,
-            history=list(self.state.history),
-            stages=list(self.state.stages),
-            n_averaged=int(optimizer.n_averaged.item()),
-            window_rng=dict(self.rng.bit_generator.state),
-        )
-        lists = {"weights": optimizer.parameters}
-        if optimizer.averages is not None:
-            lists["averages"] = optimizer.averages
-        if isinstance(optimizer, TwoTailed):
-            lists["short"] = optimizer.short
-            state.n_short = int(optimizer.n_short.item())
-            state.long_won = optimizer.long_won
-            state.fresh = optimizer.fresh
-        if optimizer.adam is not None:
-            lists |= {"m": optimizer.adam.m, "v": optimizer.adam.v}
-        names = [name for name, _ in self.model.named_parameters()]
-        tensors = {f"{kind}/{name}": x for kind, values in lists.items() for name, x in zip(names, values, strict=True)}
-        if self.task.carried:
-            hidden = torch.cat(self.task.carried)
-            tensors["hidden"] = torch.cat(self.ranks.gather(hidden.cpu())) if self.ranks.connected else hidden
-        if optimizer.adam is not None:
-            tensors["t"] = optimizer.adam.t
-        generators = {"rng/torch": torch.get_rng_state()}
-        if self.device.type == "cuda":
-            generators["rng/cuda"] = torch.cuda.get_rng_state(self.device)
-        for rank, states in enumerate(self.ranks.gather(generators)):
-            tensors |= {_rank_name(name, rank): state for name, state in states.items()}
-        return Checkpoint(state, tensors, self.best)
-
-    def restore(self, checkpoint: Checkpoint) -> None:
-        """Continue from `checkpoint`. Raise a KeyError or ValueError if its tensors do not fit the model."""
-        state = checkpoint.state
-        tensors = checkpoint.tensors
-        # The optimiser copies averages from the parameters, so load each average there first, the weights last.
-        if averages := under("averages/", tensors):
-            set_weights(self.model, averages)
-            self.optimizer.start_averaging()
-        self.optimizer.n_averaged.fill_(state.n_averaged)
-        short = under("short/", tensors)
-        if short and isinstance(self.optimizer, TwoTailed):
-            set_weights(self.model, short)
-            self.optimizer.set_short(state.n_short, state.long_won, state.fresh)
-        set_weights(self.model, under("weights/", tensors))
-        self.best = checkpoint.best
-        self.state = state
-        self.task.start_stage(state.stage)
-        adam = self.optimizer.adam
-        if adam is not None and "t" in tensors:
-            adam.t.copy_(tensors["t"])
-            for (name, _), m, v in zip(self.model.named_parameters(), adam.m, adam.v, strict=True):
-                m.copy_(tensors[f"m/{name}"])
-                v.copy_(tensors[f"v/{name}"])
-        self.step.skipped_in_a_row = state.skipped_in_a_row
-        if self.task.carried and "hidden" in tensors:
-            rows = tensors["hidden"][self.ranks.columns(self.train.batch_size)]
-            sizes = [len(hidden) for hidden in self.task.carried]
-            for hidden, saved in zip(self.task.carried, rows.split(sizes), strict=True):
-                hidden.copy_(saved)
-        self.rng.bit_generator.state = state.window_rng
-        cpu_state = tensors.get(_rank_name("rng/torch", self.ranks.rank))
-        if cpu_state is not None:  # a rank that the run did not have before keeps its new generator
-            torch.set_rng_state(cpu_state)
-        cuda_state = tensors.get(_rank_name("rng/cuda", self.ranks.rank))
-        if cuda_state is not None and self.device.type == "cuda":
-            torch.cuda.set_rng_state(cuda_state, self.device)
-
-
-def _rank_name(name: str, rank: int) -> str:
-    """Return the name of a rank's tensor in a checkpoint. The first rank's is that of a process that trains alone."""
-    return name if rank == 0 else f"{name}/{rank}"
 
 
 def new_task(recipe: AnyRecipe, corpus: Corpus | DialogCorpus, device: torch.device, ranks: Ranks) -> Task:

@@ -1,4 +1,4 @@
-"""The state of training: counters and histories, and a snapshot of everything that decides how training continues."""
+"""The state of training: its position, counters and histories; and the weights of a model by name."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -51,25 +51,6 @@ class TrainingState:
     long_won: bool = False
     fresh: bool = True
     window_rng: dict[str, Any] = field(default_factory=dict)  # numpy's generator of window lengths and column offsets
-
-
-@dataclass
-class Checkpoint:
-    """Everything that training continues from. On a CPU, a restored run is bit-equal to an uninterrupted one.
-
-    The tensors are named weights/<parameter>, averages/<parameter> and short/<parameter> for the averages, if any,
-    hidden (one row per column of the batch), rng/torch and rng/cuda, with /1, /2, ... for further ranks; with Adam also
-    m/<parameter>, v/<parameter> and t. Hidden states and moments that are missing start from zero.
-    """
-
-    state: TrainingState
-    tensors: dict[str, Tensor]
-    best: Weights | None  # the best weights on validation so far; None before the first epoch has ended
-
-
-def under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors whose names start with `prefix`, without it."""
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def get_weights(model: nn.Module) -> Weights:
