@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from helpers import SMALL_DIALOG, highrank, write_toy_corpus, write_toy_dialogs
-from hf_models import TEXT, make_hf_model
+from hf_models import TEXT, save_model
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"(?:<!-- not run: (?P<reason>[^\n]*) -->\n)?^```(?P<language>\w+)\n(?P<code>.*?)^```", re.S | re.M)
@@ -85,7 +85,7 @@ def fill_folder(folder, code):
     (folder / "docs").mkdir()
     shutil.copy(ROOT / "docs" / "results.md", folder / "docs")
     if '"gpt2"' in code or " gpt2 " in code:
-        make_hf_model(folder / "gpt2")
+        save_model(folder / "gpt2")
     trained = set(re.findall(r"^highrank train (\S+)", code, flags=re.M))
     for recipe in sorted(set(re.findall(r"\bruns/([\w-]+)", code)) - trained):
         if f"--out runs/{recipe}" not in code:

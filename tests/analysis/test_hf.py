@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from helpers import CPU
-from hf_models import TEXT, make_hf_model
+from hf_models import TEXT, save_model
 from highrank import memory
 from highrank.analysis.hf import analyze_hf, in_windows, is_plain_softmax, load_hf, output_layer
 from highrank.analysis.matrix import analyze_rows
@@ -21,12 +21,12 @@ def quantised_layer():
 
 @pytest.fixture(scope="module")
 def llama(tmp_path_factory):
-    return make_hf_model(tmp_path_factory.mktemp("hf") / "llama")
+    return save_model(tmp_path_factory.mktemp("hf") / "llama")
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_weights_of_any_precision_are_cast_to_float64(tmp_path, dtype):
-    model = load_hf(make_hf_model(tmp_path / "model", dtype=dtype), CPU)
+    model = load_hf(save_model(tmp_path / "model", dtype=dtype), CPU)
     assert model.weights_dtype == str(dtype).removeprefix("torch.")
     assert model.weight.dtype == torch.float64
     assert (model.context, model.weight.shape) == (16, (61, 8))
@@ -47,7 +47,7 @@ def test_windows_overlap_by_half_a_context(context):
 
 @pytest.mark.parametrize("tie", [True, False])
 def test_factors_and_rows_of_a_softmax_agree(tmp_path, tie):
-    model = load_hf(make_hf_model(tmp_path / "model", tie_word_embeddings=tie), CPU)
+    model = load_hf(save_model(tmp_path / "model", tie_word_embeddings=tie), CPU)
     ids = model.encode(TEXT)
     assert ids[:4].tolist() == [1, 2, 5, 10]
     by_factors = analyze_hf(model, ids)
@@ -61,7 +61,7 @@ def test_factors_and_rows_of_a_softmax_agree(tmp_path, tie):
 
 
 def test_capped_logits_are_not_a_plain_softmax(tmp_path):
-    model = load_hf(make_hf_model(tmp_path / "model", "gemma2", final_logit_softcapping=2.0), CPU)
+    model = load_hf(save_model(tmp_path / "model", "gemma2", final_logit_softcapping=2.0), CPU)
     ids = model.encode(TEXT)
     assert not is_plain_softmax(model, ids)
     summary = analyze_hf(model, ids)
@@ -71,7 +71,7 @@ def test_capped_logits_are_not_a_plain_softmax(tmp_path):
 
 
 def test_capped_logits_need_float64(tmp_path):
-    folder = make_hf_model(tmp_path / "model", "gemma2", final_logit_softcapping=2.0)
+    folder = save_model(tmp_path / "model", "gemma2", final_logit_softcapping=2.0)
     model = load_hf(folder, CPU, "float32")
     with pytest.raises(UserError):
         analyze_hf(model, model.encode(TEXT))
@@ -85,7 +85,7 @@ def test_a_softmax_describes_its_weights_and_windows(llama):
 
 
 def test_a_model_that_sees_later_words_raises(tmp_path):
-    model = load_hf(make_hf_model(tmp_path / "model", "bert"), CPU)
+    model = load_hf(save_model(tmp_path / "model", "bert"), CPU)
     with pytest.raises(UserError):
         analyze_hf(model, model.encode(TEXT))
 
@@ -113,7 +113,7 @@ def test_missing_and_empty_folders_raise(tmp_path):
 
 def test_pickled_weights_are_not_read(tmp_path):
     folder = tmp_path / "model"
-    make_hf_model(folder)
+    save_model(folder)
     (folder / "model.safetensors").unlink()
     torch.save({"lm_head.weight": torch.zeros(61, 8)}, folder / "pytorch_model.bin")
     with pytest.raises(UserError):
@@ -122,7 +122,7 @@ def test_pickled_weights_are_not_read(tmp_path):
 
 def test_code_that_comes_with_a_model_is_not_run(tmp_path):
     folder = tmp_path / "model"
-    make_hf_model(folder)
+    save_model(folder)
     config = json.loads((folder / "config.json").read_text())
     config |= {"model_type": "mine", "auto_map": {"AutoConfig": "mine.MyConfig"}}
     (folder / "config.json").write_text(json.dumps(config))
@@ -136,7 +136,7 @@ def test_a_file_without_the_output_layer_raises(tmp_path):
     from safetensors.torch import load_file, save_file
 
     folder = tmp_path / "model"
-    make_hf_model(folder, tie_word_embeddings=False)
+    save_model(folder, tie_word_embeddings=False)
     tensors = load_file(folder / "model.safetensors")
     del tensors["lm_head.weight"]
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
@@ -148,7 +148,7 @@ def test_a_file_with_the_weights_of_another_head_raises(tmp_path):
     from safetensors.torch import load_file, save_file
 
     folder = tmp_path / "model"
-    make_hf_model(folder)
+    save_model(folder)
     tensors = load_file(folder / "model.safetensors")
     save_file({**tensors, "lm_head.latent.weight": torch.ones(8, 8)}, folder / "model.safetensors", {"format": "pt"})
     with pytest.raises(UserError, match=r"lm_head\.latent\.weight"):
@@ -157,7 +157,7 @@ def test_a_file_with_the_weights_of_another_head_raises(tmp_path):
 
 def test_a_model_saved_by_another_class_raises(tmp_path):
     folder = tmp_path / "model"
-    make_hf_model(folder)
+    save_model(folder)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "architectures": ["LlamaWithMixture"]}))
     with pytest.raises(UserError, match="LlamaWithMixture"):

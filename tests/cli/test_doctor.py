@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from helpers import fails, highrank, settings, write_toy_corpus
-from hf_models import TEXT, make_hf_model
+from hf_models import TEXT, save_model
 from highrank import hf as highrank_hf
 from highrank.analysis.diagnosis import DoctorRecord
 from highrank.schema import from_json
@@ -23,9 +23,9 @@ def place(tmp_path_factory):
     for head in HEADS:
         extra = f"data.corpus=toy model.head={head} model.hidden_sizes=10,6"
         highrank("train", "ptb-mos", *settings(extra), "--out", head, "--max-epochs", 1, cwd=folder)
-    make_hf_model(folder / "tiny", dtype=torch.float32)
-    make_hf_model(folder / "capped", "gemma2", dtype=torch.float32, final_logit_softcapping=2.0)
-    make_hf_model(folder / "bert", "bert")
+    save_model(folder / "tiny", dtype=torch.float32)
+    save_model(folder / "capped", "gemma2", dtype=torch.float32, final_logit_softcapping=2.0)
+    save_model(folder / "bert", "bert")
     (folder / "text.txt").write_text(TEXT)
     (folder / "binary.txt").write_bytes(b"\xff\xfe\x00")
     (folder / "word.txt").write_text("w1")
@@ -65,7 +65,7 @@ def test_runs_of_every_head(place, head):
 
 
 def test_a_planted_token_is_named(place, tmp_path):
-    make_hf_model(tmp_path / "model", dtype=torch.float32, tie_word_embeddings=False)
+    save_model(tmp_path / "model", dtype=torch.float32, tie_word_embeddings=False)
     path = tmp_path / "model" / "model.safetensors"
     tensors = load_file(path)
     before = diagnose("model", cwd=tmp_path).weights.unargmaxable.tokens

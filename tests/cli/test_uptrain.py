@@ -1,7 +1,7 @@
 import json
 
 from helpers import fails, highrank
-from hf_models import TEXT, make_hf_model
+from hf_models import TEXT, save_model
 
 
 def write_text(folder):
@@ -16,7 +16,7 @@ SMALL = ["--components", 2, "--batch-size", 2, "--context", 8, "--lr", 0.01]
 def test_a_mixture_is_trained_beside_its_softmax(tmp_path):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    make_hf_model(tmp_path / "llama")
+    save_model(tmp_path / "llama")
     write_text(tmp_path / "text")
     done = highrank("uptrain", "llama", "--text", "text", *SMALL, "--steps", 10, cwd=tmp_path)
     assert "mixture of 2" in done.stdout
@@ -32,14 +32,14 @@ def test_a_mixture_is_trained_beside_its_softmax(tmp_path):
 
 
 def test_a_time_budget_sets_the_number_of_steps(tmp_path):
-    make_hf_model(tmp_path / "llama")
+    save_model(tmp_path / "llama")
     write_text(tmp_path / "text")
     highrank("uptrain", "llama", "--text", "text", *SMALL, "--time-budget", "0.5s", "--out", "out", cwd=tmp_path)
     assert json.loads((tmp_path / "out" / "uptrain.json").read_text())["steps"] >= 1
 
 
 def test_wrong_text_or_context_is_an_error(tmp_path):
-    make_hf_model(tmp_path / "llama")
+    save_model(tmp_path / "llama")
     assert "train.txt" in fails("uptrain", "llama", "--text", "nowhere", cwd=tmp_path)
     write_text(tmp_path / "text")
     assert "16" in fails("uptrain", "llama", "--text", "text", "--context", 17, cwd=tmp_path)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hf_models import TEXT, make_hf_model
+from hf_models import TEXT, save_model
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -33,7 +33,7 @@ def test_a_converted_model_is_finetuned_and_saved(tmp_path, monkeypatch, capsys)
     from transformers import AutoModelForCausalLM
 
     pytest.importorskip("accelerate")
-    model = make_hf_model(tmp_path / "llama")
+    model = save_model(tmp_path / "llama")
     (tmp_path / "text.txt").write_text(f"{TEXT} " * 8)
     options = ["--components", "2", "--steps", "20", "--context", "16", "--batch-size", "4", "--lr", "0.01"]
     run_example(

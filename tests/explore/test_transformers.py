@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from helpers import CPU
-from hf_models import make_hf_model
+from hf_models import save_model
 from highrank.errors import UserError
 from highrank.explore.explorer import Explorer
 from highrank.explore.model import open_model
@@ -19,7 +19,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def explorer(folder):
-    make_hf_model(folder)
+    save_model(folder)
     return Explorer(open_model(folder, CPU))
 
 

@@ -10,7 +10,7 @@ from torch import nn
 from transformers import AutoModelForCausalLM
 
 import highrank.hf
-from hf_families import make_model, separate, some_ids
+from hf_models import make_model, separate, some_ids
 from highrank.errors import UserError
 from highrank.hf import convert
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hf_families import VOCABULARY, make_model, separate, some_ids
+from hf_models import make_model, separate, some_ids, word_tokenizer
 from highrank.errors import UserError
 from highrank.hf import MIXTURE_MODULES, convert
 
@@ -131,9 +131,9 @@ def test_sft_trainer_trains_the_mixture(tmp_path):
     arguments = trl.SFTConfig(
         tmp_path, max_steps=1, per_device_train_batch_size=8, learning_rate=0.01, bf16=False, **QUIET
     )
-    trainer = trl.SFTTrainer(
-        model, arguments, train_dataset=Dataset.from_dict({"input_ids": rows}), processing_class=word_tokenizer()
-    )
+    tokenizer = word_tokenizer(pad_token="w0", eos_token="w1")
+    data = Dataset.from_dict({"input_ids": rows})
+    trainer = trl.SFTTrainer(model, arguments, train_dataset=data, processing_class=tokenizer)
     assert trainer.train().training_loss == pytest.approx(expected, rel=1e-5)
     assert not torch.equal(model.lm_head.shift.weight, before)
 
@@ -163,12 +163,3 @@ def test_a_temperature_of_trl_is_an_error():
 
     with pytest.raises(UserError, match="temperature"):
         add_fused_lm_head(convert(make_model()), temperature=0.7)
-
-
-def word_tokenizer():
-    from tokenizers import Tokenizer, models
-    from transformers import PreTrainedTokenizerFast
-
-    words = {f"w{i}": i for i in range(VOCABULARY)}
-    tokenizer = Tokenizer(models.WordLevel(words, unk_token="w0"))
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="w0", eos_token="w1", unk_token="w0")

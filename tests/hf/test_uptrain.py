@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from hf_families import make_model
+from hf_models import make_model
 from highrank.hf import convert
 from highrank.hf.uptrain import UptrainSettings, count_steps, sample_windows, uptrain, validation_loss
 
