@@ -37,6 +37,16 @@ def test_changed_texts_get_the_scores_of_the_whole_text(explorer):
         assert [score.nll for score in reading.scores] == pytest.approx(expected, abs=1e-3)
 
 
+@pytest.mark.parametrize(("family", "options"), [("mistral", {"sliding_window": 4}), ("mamba", {})])
+def test_a_text_can_be_edited_where_the_cache_cannot_be_shortened(tmp_path, family, options):
+    save_model(tmp_path, family, torch.float32, **options)
+    explorer = Explorer(open_model(tmp_path, CPU))
+    explorer.read(f"{TEXT} w7 w8", 0)
+    changed = explorer.read(f"{TEXT} w3 w8", 0)
+    fresh = Explorer(open_model(tmp_path, CPU)).read(f"{TEXT} w3 w8", 0)
+    assert [s.nll for s in changed.scores] == pytest.approx([s.nll for s in fresh.scores], abs=1e-4)
+
+
 def test_tokens_know_their_place_in_the_text(explorer):
     assert [TEXT[token.start : token.end] for token in explorer.model.tokens(TEXT)] == TEXT.split()
 

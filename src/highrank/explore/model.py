@@ -204,15 +204,14 @@ class TransformersModel:
         return Softmaxes(outputs.new_zeros(len(outputs), 1), outputs[:, None])
 
     def _read(self, ids: list[int]) -> None:
-        """Compute the outputs after the prefix that `ids` share with the text that was read last."""
+        """Compute the outputs of `ids` after the prefix that they share with the text that was read last."""
         shared = next((i for i, (a, b) in enumerate(zip(self._ids, ids, strict=False)) if a != b), len(self._ids))
         if shared >= len(ids):
             return
-        if not hasattr(self._cache, "crop"):  # a recurrent model: read everything again
+        if self._cache is not None and shared < len(self._ids):
+            self._cache = shortened(self._cache, len(self._ids) - shared)
+        if self._cache is None:  # read everything, also for models without a cache
             shared = 0
-            self._cache = None
-        elif shared < len(self._ids):
-            self._cache.crop(shared - len(self._ids))  # negative: the number of tokens to drop
         body = self.model if self.head is None else self.model.base_model
         cache = {} if self._cache is None else {"past_key_values": self._cache}
         output = body(torch.tensor([ids[shared:]], device=self._outputs.device), use_cache=True, **cache)
@@ -225,6 +224,18 @@ class TransformersModel:
         """Return the text of ids."""
         text: str = self.tokenizer.decode(ids)
         return text
+
+
+def shortened(cache: Any, tokens: int) -> Any:
+    """Return a cache without its last tokens, or None if it does not have the states before them any more.
+
+    Caches of sliding windows and of linear attention do not.
+    """
+    try:
+        cache.crop(-tokens)
+    except (RuntimeError, ValueError):  # the exception depends on the version of transformers
+        return None
+    return cache
 
 
 def added_texts(model: Model, ids: list[int], context: str) -> list[str]:
