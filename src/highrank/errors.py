@@ -9,9 +9,12 @@ class UserError(ValueError):
 
 
 def nearest(name: str, known: Iterable[str], otherwise: str | None = None) -> str:
-    """Return a clause that names the closest known name, or lists them all (or `otherwise`): '; did you mean "x"?'."""
+    """Return the end of an error message: '; did you mean "x"?' if a known name is close.
+
+    If none is, it is `otherwise`, or by default the list of all known names.
+    """
     names = list(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6 if otherwise else 0.5)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     if close:
         return f'; did you mean "{close[0]}"?'
     return f"; {otherwise or 'choose one of ' + ', '.join(names)}."

@@ -21,9 +21,9 @@ class SchemaError(ValueError):
     """A value does not have the shape that its dataclass describes; the message names the key."""
 
 
-def from_json(cls: type[T], data: Any, key: str = "") -> T:
+def from_json(cls: type[T], data: Any) -> T:
     """Build a `cls` from parsed JSON. Missing keys take the field's default; unknown keys are an error."""
-    value: T = _build(cls, data, key)
+    value: T = _build(cls, data, key="")
     return value
 
 
@@ -39,7 +39,8 @@ def to_json(value: Any) -> Any:
 
 
 def _build(hint: Any, value: Any, key: str) -> Any:
-    origin, arguments = get_origin(hint), get_args(hint)
+    origin = get_origin(hint)
+    arguments = get_args(hint)
     if hint is Any:
         return value
     if origin in (Union, types.UnionType):
@@ -54,10 +55,9 @@ def _build(hint: Any, value: Any, key: str) -> Any:
         hints = [arguments[0]] * len(value) if arguments[-1] is ... else list(arguments)
         _check(len(hints) == len(value), value, f"a list of {len(hints)}", key)
         return tuple(_build(part, item, f"{key}[{i}]") for i, (part, item) in enumerate(zip(hints, value, strict=True)))
-    if origin is dict or hint is dict:
+    if origin is dict:
         _check(isinstance(value, dict), value, "an object", key)
-        part = arguments[1] if arguments else Any
-        return {name: _build(part, item, _join(key, name)) for name, item in value.items()}
+        return {name: _build(arguments[1], item, _join(key, name)) for name, item in value.items()}
     if dataclasses.is_dataclass(hint):
         return _build_dataclass(hint, value, key)
     if hint is float:

@@ -4,8 +4,6 @@ As in the paper, the context shown is the line so far and the line before it, le
 where they are long. Shapes: ids (S + 1,); step s predicts ids[s + 1].
 """
 
-import difflib
-
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
@@ -13,7 +11,7 @@ from torch import Tensor
 from highrank.data.catalog import Level
 from highrank.data.corpus import EOS, Corpus
 from highrank.data.tokenizer import TextCodec
-from highrank.errors import UserError
+from highrank.errors import UserError, nearest
 
 Ints = npt.NDArray[np.int64]
 MIN_CONTEXT = {"word": 25, "char": 150, "bpe": 35}  # tokens
@@ -74,8 +72,7 @@ def phrase_ids(phrase: str, corpus: Corpus) -> list[int]:
     index = {word: i for i, word in enumerate(corpus.words)}
     for token in tokens:
         if token not in index:
-            close = difflib.get_close_matches(token, corpus.words, n=1, cutoff=0.6)
-            hint = f'; did you mean "{close[0]}"?' if close else "."
+            hint = nearest(token, corpus.words, "try another word")
             raise UserError(f'"{token}" is not in the vocabulary of {corpus.name}{hint}')
     return [index[token] for token in tokens]
 
