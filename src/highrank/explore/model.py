@@ -16,7 +16,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from highrank.analysis.hf import load_hf
 from highrank.data.catalog import EOS, UNK
 from highrank.data.tokenizer import unknown_id
 from highrank.errors import UserError
@@ -161,6 +160,8 @@ class TransformersModel:
     """A causal language model of transformers. It keeps the attention cache of the text it has read last."""
 
     def __init__(self, folder: Path, device: torch.device) -> None:
+        from highrank.hf.pretrained import load_hf  # here, because it needs transformers, and runs do not
+
         opened = load_hf(str(folder), device, "float32")
         self.name = folder.resolve().name
         self.model = opened.model

@@ -10,7 +10,7 @@ For example:
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ from highrank.analysis.diagnosis import (
     diagnose_weights,
     softmaxes_of,
 )
-from highrank.analysis.hf import Precision, analyze_hf, check_causal, in_windows, is_plain_softmax, load_hf
+from highrank.analysis.hf import analyze_hf, check_causal, in_windows, is_plain_softmax
 from highrank.analysis.matrix import WINDOW, Options
 from highrank.analysis.record import Analysis, thin_spectrum
 from highrank.errors import UserError
@@ -34,6 +34,9 @@ from highrank.runs.folder import Run
 from highrank.runs.provenance import provenance
 from highrank.runs.text_model import load
 
+if TYPE_CHECKING:
+    from highrank.hf.pretrained import Precision
+
 SHOWN = 100  # unargmaxable tokens written as text
 
 
@@ -42,7 +45,7 @@ def diagnose(
     text: Path | None = None,  # UTF-8
     *,
     tokens: int | None = None,  # at most, from the start of the text; None: all
-    precision: Precision | None = None,  # of a model of transformers; None: float64 with a text, else as stored
+    precision: "Precision | None" = None,  # of a model of transformers; None: float64 with a text, else as stored
     device: torch.device = CPU,
     on_stage: OnStage = no_stages,
     **options: Unpack[Options],
@@ -119,7 +122,9 @@ def _open_run(folder: Path, device: torch.device) -> _Subject:
     )
 
 
-def _open_hf(name: str, device: torch.device, precision: Precision) -> _Subject:
+def _open_hf(name: str, device: torch.device, precision: "Precision") -> _Subject:
+    from highrank.hf.pretrained import load_hf  # here, because it needs transformers, and runs do not
+
     model = load_hf(name, device, precision)
     probe = torch.arange(min(64, len(model.weight)), device=device)
     check_causal(model, probe)

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from highrank.analysis.hf import HfModel, load_hf
 from highrank.errors import UserError
 from highrank.files import whole_folder, write_json
 from highrank.hf.mixture import convert
+from highrank.hf.pretrained import HfModel, load_hf
 from highrank.hf.uptrain import UptrainCurve, UptrainSettings, count_steps, uptrain
 from highrank.progress import OnStage, no_stages
 from highrank.runs.provenance import Provenance, provenance
