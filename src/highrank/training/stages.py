@@ -150,23 +150,29 @@ class Training:
             with self.optimizer.averaged_weights():
                 self.best = get_weights(self.model)
 
-        averaging = self.optimizer.averaging
-        worse = is_worse(valid, state.history, train.patience if averaging else train.nonmono)
+        worse = is_worse(valid, state.history, train.patience if self.optimizer.averaging else train.nonmono)
         state.history.append(valid)
         max_epochs = train.max_epochs if state.stage == 0 else train.finetune_max_epochs
-        anneals = train.averaging == "none" and not averaging
-        improved = min(state.history) <= state.best_valid  # since the start or the last annealing
-        if state.stage_epoch >= max_epochs or (worse and (averaging or (anneals and not improved))):
+        if state.stage_epoch >= max_epochs or (worse and self._rule_ends_stage()):
             if state.stage < train.finetunes:
                 self._next_stage()
             else:
                 state.finished = True
         elif worse:
             state.history = []
-            if anneals:
+            if train.averaging == "none":
                 state.annealed *= train.anneal
             else:
                 self.optimizer.start_averaging()
+
+    def _rule_ends_stage(self) -> bool:
+        """Return whether the non-monotone rule ends the stage now, rather than start averaging or annealing."""
+        if self.optimizer.averaging:
+            return True
+        if self.train.averaging != "none":
+            return False
+        assert self.state.best_valid is not None
+        return min(self.state.history) > self.state.best_valid  # nothing improved since the last annealing
 
     def start_finetuning(self) -> None:
         """Start the next finetuning stage now, even after the recipe's last one. An unfinished epoch is dropped."""
