@@ -72,15 +72,14 @@ def train(
     with run.locked() if ranks.first else contextlib.nullcontext():
         if ranks.first:
             remove_temporary_files(run.folder)
-        pieces, metrics_bytes = _restore(training, run)
+        earlier, metrics_bytes = _restore(training, run)
         state = training.state
-        saver = _Saver(run, pieces, MetricsWriter(run.folder, metrics_bytes, state.step) if ranks.first else None)
-        first_step = state.step
         piece = Piece(
             epoch=state.epoch, seconds=state.seconds, time_budget=time_budget, outcome=None, processes=ranks.size,
             **provenance(device),
         )  # fmt: skip
-        saver.pieces.append(piece)
+        metrics = MetricsWriter(run.folder, metrics_bytes, state.step) if ranks.first else None
+        saver = _Saver(run, earlier, piece, state.step, metrics)
         loop = Loop(
             training,
             save=saver.save,
@@ -96,10 +95,7 @@ def train(
             if finetune:
                 loop.start_finetuning()
             outcome = loop.run(max_epochs)
-            saver.pieces.pop()
-            if state.step > first_step:  # a piece without updates is not recorded
-                saver.pieces.append(replace(piece, outcome=outcome))
-            saver.save(take_checkpoint(training))
+            saver.save(take_checkpoint(training), outcome)
             ranks.largest(0)  # wait for the first rank: when one process ends, torchrun may stop the others
             return outcome
         except DivergedError as error:
@@ -133,12 +129,18 @@ class _Saver:
     """Writes checkpoints, each with the pieces of the run and the length of metrics.jsonl at that moment."""
 
     run: Run
-    pieces: list[Piece]
+    earlier: list[Piece]
+    piece: Piece  # the one that trains now
+    first_step: int  # updates before this piece
     metrics: MetricsWriter | None  # None where another rank writes
 
-    def save(self, checkpoint: Checkpoint) -> None:
-        if self.metrics is not None:
-            checkpoints.save(self.run.folder, checkpoint, self.pieces, self.metrics.size())
+    def save(self, checkpoint: Checkpoint, outcome: Outcome | None = None) -> None:
+        if self.metrics is None:
+            return
+        pieces = self.earlier
+        if checkpoint.state.step > self.first_step:  # a piece without updates is not recorded
+            pieces = [*pieces, replace(self.piece, outcome=outcome)]
+        checkpoints.save(self.run.folder, checkpoint, pieces, self.metrics.size())
 
     def write(self, line: UpdateMetrics | EpochMetrics) -> None:
         if self.metrics is not None:
@@ -166,4 +168,4 @@ def _restore(training: Training, run: Run) -> tuple[list[Piece], int]:
         raise UserError(
             f"the checkpoint in {run.folder} is damaged ({error}): restore it from a backup, or start a new run."
         ) from None
-    return list(file.pieces), file.metrics_bytes
+    return file.pieces, file.metrics_bytes
