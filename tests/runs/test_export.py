@@ -99,6 +99,20 @@ def test_an_export_within_an_epoch(run, toy_corpus, tmp_path, averages_only):
     assert after.state.n_averaged == (0 if averages_only else before.state.n_averaged)
 
 
+def test_an_export_of_averages_only_within_a_short_epoch_continues_the_pass_with_a_new_epoch(toy_corpus, tmp_path):
+    recipe = changed(nonmono=1, updates_per_epoch=5, max_epochs=50)
+    run = Run(tmp_path / "run")
+    train(recipe, toy_corpus, run, CPU, max_epochs=1)
+    answers = iter([False, True])
+    train(recipe, toy_corpus, run, CPU, resume=True, should_stop=lambda: next(answers))
+    copy = carry(run, tmp_path / "copy", averages_only=True)
+    before, after = checkpoints.read(run.folder).state, checkpoints.read(copy.folder).state
+    assert (before.step, before.epoch_updates) == (7, 2)
+    assert after.row == before.row > 0
+    train(recipe, toy_corpus, copy, CPU, resume=True, max_epochs=2)
+    assert checkpoints.read(copy.folder).state.step == 7 + 5
+
+
 def test_new_averages_are_not_compared_with_the_old_ones(run, toy_corpus, tmp_path):
     """New averages are worse at first, which would end the stage by its patience."""
     edit(run, history=[0.0] * 50)

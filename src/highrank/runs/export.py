@@ -48,7 +48,7 @@ class ExportIndex:
 
 def export_run(run: Run, folder: Path, dtype: torch.dtype, max_shard_bytes: int, averages_only: bool) -> list[Path]:
     """Export a run's last checkpoint into a new `folder`, and return the files written."""
-    run.info()  # raises a UserError unless the folder holds a run
+    recipe = run.recipe()  # raises a UserError unless the folder holds a run
     run.require_run()
     file = checkpoints.read(run.folder)
     checkpoint = checkpoints.load(run.folder)
@@ -56,7 +56,8 @@ def export_run(run: Run, folder: Path, dtype: torch.dtype, max_shard_bytes: int,
     if averages_only:
         if checkpoint.best is None:
             raise UserError(f"{run.folder} has no trained weights yet: train it for at least one epoch.")
-        checkpoint = _best_weights_only(checkpoint, averaging)
+        epoch_is_pass = recipe.train.updates_per_epoch is None
+        checkpoint = _best_weights_only(checkpoint, averaging, epoch_is_pass)
     tensors = checkpoint.tensors | {f"best/{name}": tensor for name, tensor in (checkpoint.best or {}).items()}
     data = format_safetensors({name: _round(name, tensor, dtype) for name, tensor in tensors.items()})
     export_format = ExportFormat(str(dtype).removeprefix("torch."), averages_only)
@@ -103,13 +104,22 @@ def _copy(source: Path, target: Path) -> None:
             shutil.copyfile(source / name, target / name)
 
 
-def _best_weights_only(checkpoint: Checkpoint, averaging: bool) -> Checkpoint:
-    """Return a checkpoint at the start of the current epoch, with the best weights and the generators only.
+def _best_weights_only(checkpoint: Checkpoint, averaging: bool, epoch_is_pass: bool) -> Checkpoint:
+    """Return a checkpoint at the start of an epoch, with the best weights and the generators only.
 
-    With averaging, the validation history is dropped: new averages are worse at first, which must not end the stage.
+    If an epoch is a pass over the training data, the current one starts again; otherwise the pass continues. With
+    averaging, the validation history is dropped: new averages are worse at first, which must not end the stage.
     """
     state = checkpoint.state
-    state = replace(state, row=0, loss_sum=0.0, loss_tokens=0, history=[] if averaging else state.history, n_averaged=0)
+    state = replace(
+        state,
+        row=0 if epoch_is_pass else state.row,
+        epoch_updates=0,
+        loss_sum=0.0,
+        loss_tokens=0,
+        history=[] if averaging else state.history,
+        n_averaged=0,
+    )
     # Without the generators, the next piece would repeat the dropout masks of the first.
     generators = {name: tensor for name, tensor in checkpoint.tensors.items() if name.startswith("rng/")}
     return Checkpoint(state, generators, checkpoint.best)
