@@ -49,7 +49,8 @@ def prepare(
     """Prepare the corpus of these shards in `folder`, which is new or holds an unfinished preparation of them."""
     workers = workers or os.cpu_count() or 1
     parts = folder / "parts"
-    blocks = _plan(shards, folder, parts, lower, block_bytes)
+    _start(shards, folder, parts, lower, block_bytes)
+    blocks = _cut(shards, parts, block_bytes)
     waiting = [block for split in SPLITS for block in blocks[split] if not block.ids_file.exists()]
     _in_parallel(lambda block: block.split(lower), waiting, workers, partial(on_stage, "splitting into words"))
     words = SPECIAL + _most_frequent(blocks["train"], vocab_size - len(SPECIAL))
@@ -79,16 +80,15 @@ def prepare(
 # --- before the work starts -----------------------------------------------------------------------------------------
 
 
-def _plan(shards: Shards, folder: Path, parts: Path, lower: bool, block_bytes: int) -> dict[str, list[Block]]:
-    """Cut the shards into blocks. Delete the parts of an earlier start, unless it had the same text and settings."""
+def _start(shards: Shards, folder: Path, parts: Path, lower: bool, block_bytes: int) -> None:
+    """Write the plan. Delete the parts of an earlier start, unless it had the same text, splits and settings."""
     if is_prepared(folder):
         raise UserError(f"{folder} already holds a prepared corpus: choose another folder, or delete it.")
-    stats = {str(path.resolve()): path.stat() for paths in shards.values() for path in paths}
-    plan = {
-        "lower": lower,
-        "block_bytes": block_bytes,
-        "shards": {name: [stat.st_size, stat.st_mtime_ns] for name, stat in stats.items()},
+    versions = {
+        split: [[str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns] for path in paths]
+        for split, paths in shards.items()
     }
+    plan = {"lower": lower, "block_bytes": block_bytes, "shards": versions}
     plan_file = parts / "plan.json"
     if not plan_file.exists():
         new_folder(folder)
@@ -97,10 +97,12 @@ def _plan(shards: Shards, folder: Path, parts: Path, lower: bool, block_bytes: i
     _check_disk(shards, folder, parts)
     write_json(plan_file, plan)
 
-    blocks: dict[str, list[Block]] = {}
+
+def _cut(shards: Shards, parts: Path, block_bytes: int) -> dict[str, list[Block]]:
+    """Cut the shards of each split into blocks, and number these."""
+    blocks: dict[str, list[Block]] = {split: [] for split in SPLITS}
     number = 0
     for split in SPLITS:
-        blocks[split] = []
         for path in shards[split]:
             for start in range(0, path.stat().st_size, block_bytes):
                 blocks[split].append(Block(path, start, start + block_bytes, parts / f"{number:06}"))
