@@ -1,6 +1,6 @@
 """Give a Hugging Face model a mixture of softmaxes and finetune it with `Trainer`.
 
-    pip install 'highrank[hf]' accelerate
+    pip install '.[hf]' accelerate
     python examples/convert_and_finetune.py gpt2 train.txt --out gpt2-mixture
 
 MODEL is a folder or a name on the hub. The converted model starts with exactly the predictions of the original, so the

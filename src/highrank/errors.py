@@ -8,6 +8,14 @@ class UserError(ValueError):
     """A bad input, setting or file. The message names the object, the problem and, if it is known, the fix."""
 
 
+class MissingPackageError(UserError):
+    """A package that is not installed, though one of highrank's extras would have done that."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        # There is no release yet: extras are installed from the clone.
+        super().__init__(f"{package} is not installed: run pip install '.[{extra}]' in the clone of highrank.")
+
+
 def nearest(name: str, known: Iterable[str], otherwise: str | None = None) -> str:
     """Return the end of an error message: '; did you mean "x"?' if a known name is close.
 

@@ -108,7 +108,18 @@ def test_verify_reads_a_folder_of_dialogs(tmp_path):
     assert "utterances" in highrank("data", "verify", "talks", cwd=tmp_path).stdout
 
 
-@pytest.mark.parametrize("options", ["--valid book.txt", "--tokenizer book.txt", "--tokenizer mine --lower"])
+@pytest.mark.parametrize(
+    ("options", "fix"), [("--max-vocab 5", "--max-vocab"), ("--min-count 500", "--min-count"), ("--max-vocab 40", "")]
+)
+def test_make_says_so_if_the_vocabulary_is_too_small_for_the_text(book, tmp_path, options, fix):
+    done = highrank("data", "make", book, "--out", "mine", *options.split(), cwd=tmp_path)
+    assert [word.strip(".") for word in done.stderr.split() if word.startswith("--")] == ([fix] if fix else [])
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["--valid book.txt", "--tokenizer book.txt", "--tokenizer mine --lower", "--level bpe --max-vocab 256"],
+)
 def test_make_names_a_wrong_option(book, tmp_path, options):
     fails("data", "make", book, "--out", "mine", *options.split(), cwd=tmp_path)
     assert not (tmp_path / "mine").exists()
@@ -120,7 +131,7 @@ def test_make_names_a_wrong_option(book, tmp_path, options):
 def test_a_prepared_corpus_serves_every_command(place):
     """From text shards to a trained, resumed, evaluated and analysed model."""
     assert (
-        "vocabulary 12" in highrank("data", "prepare", "toy", "--out", "prepared", "--vocab-size", 12, cwd=place).stdout
+        "vocabulary 12" in highrank("data", "prepare", "toy", "--out", "prepared", "--max-vocab", 12, cwd=place).stdout
     )
     assert "vocabulary 12" in highrank("data", "verify", "prepared", cwd=place).stdout
     arguments = ("train", "ptb-mos", *settings("data.corpus=prepared"), "--out", "run")

@@ -129,7 +129,7 @@ def test_without_transformers_the_error_names_the_extra(place, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     for name in ("highrank.hf", "highrank.hf.pretrained"):  # imported already, but a new process would try again
         monkeypatch.delitem(sys.modules, name)
-    assert "highrank[hf]" in highrank("doctor", "tiny", cwd=place, check=2).stderr
+    assert "[hf]" in highrank("doctor", "tiny", cwd=place, check=2).stderr
 
 
 def test_doctor_needs_a_model(tmp_path):

@@ -83,7 +83,7 @@ def test_recipes_for_own_text_differ_in_their_heads(size):
 
 
 def test_a_recipe_for_own_text_needs_its_folder(text):
-    assert "data.corpus" in fails("train", "small-mos", cwd=text)
+    assert "--set data.corpus=FOLDER" in fails("train", "small-mos", cwd=text)
 
 
 # --- memory ---------------------------------------------------------------------------------------------------------
@@ -100,6 +100,12 @@ def test_a_vocabulary_too_large_for_the_memory_is_refused_before_training(text, 
     monkeypatch.setattr("highrank.runs.training.COPIES", 10**6)
     assert "--max-vocab" in train(text, "words", check=2).stderr
     assert not (text / "run").exists()
+
+
+def test_a_vocabulary_too_large_for_a_cpu_is_announced_before_training(text, monkeypatch):
+    assert "--max-vocab" not in train(text, "words").stderr
+    monkeypatch.setattr("highrank.cli.train.LARGE_VOCABULARY", 10)
+    assert "--max-vocab" in train(text, "words", "--max-epochs", 0, out="other").stderr
 
 
 # --- warm start -----------------------------------------------------------------------------------------------------

@@ -25,10 +25,16 @@ def test_an_unknown_recipe_is_an_error_that_suggests_the_nearest(tmp_path):
     assert '"ptb-mos"' in fails("recipes", "ptb-moz", cwd=tmp_path)
 
 
+def test_without_names_every_recipe_has_one_line(tmp_path):
+    lines = [line.split(maxsplit=1) for line in highrank("recipes", cwd=tmp_path).stdout.splitlines()]
+    described = {line[0]: line[1].strip() for line in lines if len(line) == 2 and line[0] in ALL_RECIPES}
+    assert described == {name: recipe.about for name, recipe in ALL_RECIPES.items()}
+
+
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_tables_fit_the_screen_without_cutting_a_value(width, tmp_path, monkeypatch):
     monkeypatch.setattr(out, "width", width)
-    lines = highrank("recipes", cwd=tmp_path).stdout.splitlines()
+    lines = highrank("recipes", *ALL_RECIPES, cwd=tmp_path).stdout.splitlines()
     tables = [line for line in lines if line[:1] in "┏┃┡│├└"]
     assert max(map(len, tables)) <= width
     names = [cell.strip() for line in lines if line.startswith("┃") for cell in line.strip("┃").split("┃")]

@@ -260,6 +260,7 @@ def test_a_terminal_that_closes_does_not_prevent_saving(place):
         ("ptb-mos", "penn"),
         ("ptb-mos --data-dir nowhere", "nowhere"),
         ("ptb-mos --set data.corpus=toy/train.txt", "toy/train.txt"),
+        ("ptb-mos --set data.corpus=toy --data-dir nowhere", "nowhere"),  # though ./toy is a corpus
         ("pydoc-mos --finetune", "--resume"),
         ("ptb-mos --resume", "ptb-mos"),
         ("pydoc-mos --device gpu", "gpu"),

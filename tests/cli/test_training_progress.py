@@ -134,10 +134,24 @@ def test_the_time_of_an_epoch_is_announced_once(rows, on_cpu, messages, monkeypa
     log = console()
     with show_training(log, None, None, on_cpu=on_cpu) as callbacks:
         callbacks.epoch_started(1, rows, 0)
-        now[0] = 20.0
+        now[0] = 9.0
         for row in (10, 110, 210):
             callbacks.update_done(row, row, 1.0)
             now[0] += 4.0
     lines = log.file.getvalue().splitlines()
     assert len([line for line in lines if not line.startswith("  ")]) == messages
     assert lines[0].split()[-1] == ("40s" if rows == 1000 else "1h06m")
+
+
+@pytest.mark.parametrize(("on_cpu", "messages"), [(True, 2), (False, 0)])
+def test_a_very_long_first_update_on_a_cpu_is_enough_for_a_warning(on_cpu, messages, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(training_progress.time, "perf_counter", lambda: now[0])
+    log = console()
+    with show_training(log, None, None, on_cpu=on_cpu) as callbacks:
+        callbacks.epoch_started(1, 1000, 100)  # resumed within an epoch
+        now[0] = 20.0
+        callbacks.update_done(110, 10, 1.0)
+    lines = log.file.getvalue().splitlines()
+    assert len(lines) == messages
+    assert not lines or lines[0].split()[-1] == "33m20s"

@@ -172,6 +172,17 @@ def test_any_folder_is_a_corpus_named_by_its_absolute_path(tmp_path, monkeypatch
     assert load_corpus("mine", tmp_path).name == str(folder)
 
 
+def test_a_relative_name_is_looked_for_in_the_given_folder_only(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "mine")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with pytest.raises(UserError, match="elsewhere"):
+        load_corpus("mine", elsewhere)
+    other = write(elsewhere / "mine")
+    assert load_corpus("mine", elsewhere).name == str(other)
+
+
 def test_characters_are_not_compared_with_published_word_counts(tmp_path):
     write(tmp_path / "penn")
     corpus = load_corpus("penn", tmp_path, "char")

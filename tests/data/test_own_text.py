@@ -108,8 +108,3 @@ def test_words_that_train_never_has_are_counted(toy_folder):
     with open(toy_folder / "valid.txt", "a") as file:
         file.write("zebra okapi zebra\n")
     assert read_corpus(toy_folder, cache=False).unseen() == (3, 2)
-
-
-def test_a_recipe_for_your_own_text_needs_a_corpus():
-    with pytest.raises(UserError, match=r"data\.corpus"):
-        load_corpus("")

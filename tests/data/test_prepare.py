@@ -32,7 +32,7 @@ def write(folder, files=TEXT):
 def prepared(tmp_path, files=TEXT, out="out", **options):
     """Prepare a small text in small blocks, and return the folder."""
     source = write(tmp_path / "source", files)
-    prepare(find_shards(source), tmp_path / out, **{"vocab_size": 100, "block_bytes": 16, **options})
+    prepare(find_shards(source), tmp_path / out, **{"max_vocab": 100, "block_bytes": 16, **options})
     return tmp_path / out
 
 
@@ -112,7 +112,7 @@ def test_words_are_sorted_by_their_count_in_training_and_then_by_name(tmp_path):
 
 
 def test_the_vocabulary_is_cut(tmp_path):
-    folder = prepared(tmp_path, vocab_size=3)
+    folder = prepared(tmp_path, max_vocab=3)
     assert text(load_corpus(str(folder)), "train") == "b <unk> <eos> <unk> b <eos> b <unk> <unk> <eos>"
     assert read_manifest(folder).unknown == {"train": 4, "valid": 2, "test": 1}
 
@@ -151,7 +151,7 @@ from highrank.data.prepare import prepare
 from highrank.data.shards import find_shards
 split = Block.split
 Block.split = lambda block, lower: (split(block, lower), time.sleep(0.1))
-prepare(find_shards(Path(sys.argv[1])), Path(sys.argv[2]), vocab_size=100, block_bytes=16, workers=1)
+prepare(find_shards(Path(sys.argv[1])), Path(sys.argv[2]), max_vocab=100, block_bytes=16, workers=1)
 """
 
 
@@ -170,7 +170,7 @@ def test_a_killed_preparation_continues_with_the_missing_blocks(tmp_path, monkey
     done = []
     split = Block.split
     monkeypatch.setattr(Block, "split", lambda block, lower: (done.append(block), split(block, lower)))
-    prepare(find_shards(tmp_path / "source"), out, vocab_size=100, block_bytes=16)
+    prepare(find_shards(tmp_path / "source"), out, max_vocab=100, block_bytes=16)
     assert contents(out) == expected
     assert len(done) == 30 + 3 - finished
 
@@ -237,7 +237,7 @@ def test_too_little_disk_is_an_error_before_anything_is_written(tmp_path, monkey
 def test_finished_blocks_need_no_more_disk(tmp_path, unfinished, monkeypatch):
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=8 * 15 - 1))
-    prepare(find_shards(tmp_path / "source"), unfinished, vocab_size=100, block_bytes=16)
+    prepare(find_shards(tmp_path / "source"), unfinished, max_vocab=100, block_bytes=16)
 
 
 def test_a_missing_id_file_is_an_error_that_names_it(tmp_path):

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from highrank.errors import UserError
+from highrank.errors import MissingPackageError
 from highrank.progress import OnStage, no_stages
 
 BLOCK_ELEMENTS = 2**26  # of one block of the matrix product: 512 MiB in float64
@@ -113,5 +113,5 @@ def _import_linprog() -> Any:
     try:
         from scipy.optimize import linprog
     except ImportError:
-        raise UserError("SciPy is not installed: install it with pip install 'highrank[doctor]'.") from None
+        raise MissingPackageError("SciPy", "doctor") from None
     return linprog

@@ -101,7 +101,7 @@ def _options(
 
 
 app.command(short_help="See the bottleneck broken, in a minute on a CPU.")(quickstart.quickstart)
-app.command(short_help="Compare the recipes side by side.")(recipes.recipes)
+app.command(short_help="List the recipes, or compare their settings.")(recipes.recipes)
 app.command(short_help="Train a model from a recipe.")(train.train)
 app.command(short_help="Train a Hugging Face model with a mixture.")(uptrain.uptrain)
 app.command(short_help="List trained runs.")(runs.runs)

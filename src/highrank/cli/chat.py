@@ -10,7 +10,7 @@ import typer
 from highrank.cli.console import note, say
 from highrank.cli.options import Device, RunFolder
 from highrank.device import find_device
-from highrank.errors import UserError
+from highrank.errors import MissingPackageError
 
 PROMPT = "you> "
 
@@ -66,10 +66,7 @@ def _lines() -> Iterator[str]:
     try:
         from prompt_toolkit import PromptSession
     except ImportError:
-        raise UserError(
-            "a chat in the terminal needs the package prompt_toolkit: install it with pip install 'highrank[chat]', "
-            "or pipe lines into the command."
-        ) from None
+        raise MissingPackageError("prompt_toolkit", "chat") from None
     session: PromptSession[str] = PromptSession()  # line editing, and a history of this chat
     say("Type a line; Ctrl-D ends.")
     while True:

@@ -13,6 +13,8 @@ from highrank.errors import UserError
 if TYPE_CHECKING:
     from highrank.data.corpus import Corpus
 
+HIGH_UNKNOWN_SHARE = 0.2  # of the training tokens; 5 % are usual
+
 
 def make(
     files: Annotated[list[Path], typer.Argument(metavar="FILE", help="UTF-8 text, one file after the other.")],
@@ -55,6 +57,9 @@ def make(
         print_json(to_json(description))
     else:
         print_counts(output.name, description.level, description.vocabulary, description.tokens, description.unknown)
+    if tokenizer is None:
+        full = description.vocabulary == max_vocab
+        note_unknown(description.tokens, description.unknown, "raise --max-vocab" if full else "lower --min-count")
     print_written(output, as_json=as_json)
     if not as_json:
         say(f"Train on it with:\n  highrank train small-mos --set data.corpus={output}")
@@ -69,6 +74,13 @@ def print_counts(name: str, level: str, vocabulary: int, tokens: dict[str, int],
     for split, count in tokens.items():
         table.add_row(f"  {split}", f"{count:,}", f"{unknown[split] / count:.2%}")
     out.print(table)
+
+
+def note_unknown(tokens: dict[str, int], unknown: dict[str, int], fix: str) -> None:
+    """Say so if the vocabulary is too small for the training text."""
+    share = unknown["train"] / tokens["train"]
+    if share > HIGH_UNKNOWN_SHARE:
+        note(f"{share:.0%} of the training text became <unk>, so a model cannot learn these words: {fix}.")
 
 
 def note_unseen(corpus: "Corpus") -> None:

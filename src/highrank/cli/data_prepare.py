@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from highrank.cli.console import print_written, progress, say
-from highrank.cli.data_make import print_counts
+from highrank.cli.data_make import note_unknown, print_counts
 
 
 def prepare(
@@ -16,7 +16,7 @@ def prepare(
     train: Annotated[str, typer.Option(metavar="PATTERN", help="Files to train on.")] = "train*",
     valid: Annotated[str, typer.Option(metavar="PATTERN", help="Files to validate on.")] = "valid*",
     test: Annotated[str, typer.Option(metavar="PATTERN", help="Files to test on.")] = "test*",
-    vocab_size: Annotated[int, typer.Option(min=3, help="Words in the vocabulary, with <unk> and <eos>.")] = 100_000,
+    max_vocab: Annotated[int, typer.Option(min=3, help="Size of the vocabulary at most.")] = 100_000,
     lower: Annotated[bool, typer.Option("--lower", help="Lower-case the text.")] = False,
     workers: Annotated[int | None, typer.Option(min=1, help="Threads. Default: one per core.")] = None,
 ) -> None:
@@ -45,8 +45,9 @@ def prepare(
     else:
         shards = find_shards(source, patterns)
     with progress() as on_stage:
-        done = prepare_corpus(shards, output, vocab_size=vocab_size, lower=lower, workers=workers, on_stage=on_stage)
+        done = prepare_corpus(shards, output, max_vocab=max_vocab, lower=lower, workers=workers, on_stage=on_stage)
     print_counts(output.name, "word", done.vocabulary, done.tokens, done.unknown)
+    note_unknown(done.tokens, done.unknown, "raise --max-vocab")
     print_written(output)
     say(f"Train on it with:\n  highrank train {recipe} --set data.corpus={output}")
 

@@ -43,7 +43,7 @@ def doctor(
 
     From the weights: rank, spectrum and norms of the output matrix, and the tokens that can never be the most likely
     one. With --text: rank and pairwise KLD of the predictions, and how much of the loss gradient passes through the
-    output layer. Needs pip install 'highrank[doctor]', and 'highrank[hf]' for models of transformers. docs/doctor.md
+    output layer. It needs pip install '.[doctor]' in the clone, and '.[hf]' for models of transformers. docs/doctor.md
     explains each number.
     """
     from rich.table import Table

@@ -11,7 +11,7 @@ import typer
 from highrank.cli.console import say
 from highrank.cli.options import DataDir, Device
 from highrank.device import find_device
-from highrank.errors import UserError
+from highrank.errors import MissingPackageError
 
 DEFAULT_ANALYSIS = Path("analysis/analysis.json")
 
@@ -46,9 +46,7 @@ def explore(
     try:
         from highrank.explore.server import create_app, listen, new_server
     except ImportError:
-        raise UserError(
-            "the page needs starlette and uvicorn: install them with pip install 'highrank[explore]'."
-        ) from None
+        raise MissingPackageError("starlette or uvicorn", "explore") from None
     from highrank.explore.explorer import Explorer
     from highrank.explore.model import open_models
 

@@ -80,7 +80,7 @@ def quickstart(
         "  highrank train pydoc-mos --max-epochs 2   (a small model of Python's reference documentation)\n"
         "  highrank generate runs/pydoc-mos --prompt 'the statement'\n"
         "  highrank theory      (the paper's theory, checked on a finite language)\n"
-        "  highrank recipes     (the paper's models, side by side)\n"
+        "  highrank recipes     (the paper's models, and others to train)\n"
         "  highrank data list   (where their corpora come from)"
     )
 

@@ -1,4 +1,4 @@
-"""`highrank recipes`: compare the recipes side by side."""
+"""`highrank recipes`: list the recipes, or compare some of them side by side."""
 
 import dataclasses
 from typing import TYPE_CHECKING, Annotated
@@ -16,11 +16,18 @@ if TYPE_CHECKING:
 def recipes(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NAME", help="Show only these. Default: all.", autocompletion=complete_recipe),
+        typer.Argument(metavar="NAME", help="Show every setting of these.", autocompletion=complete_recipe),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare the recipes side by side, with the results that the paper reports for them."""
+    """List the recipes, or compare some of them side by side: every setting, and the results that the paper reports.
+
+    Examples:
+
+      highrank recipes
+
+      highrank recipes ptb-softmax ptb-mos
+    """
     from highrank.recipes import ALL_RECIPES, get_recipe
     from highrank.schema import to_json
 
@@ -30,16 +37,28 @@ def recipes(
         return
     for corpus in dict.fromkeys(recipe.data.corpus for recipe in chosen):
         group = [recipe for recipe in chosen if recipe.data.corpus == corpus]
-        table = _side_by_side(group)
-        table.title = f"corpus {corpus}" if corpus else "your own text: --set data.corpus=FOLDER"
-        print_in_parts(table, repeat=1)
-        about = Table.grid(padding=(0, 2))
-        about.add_column(no_wrap=True)
-        for recipe in group:
-            about.add_row(recipe.name, recipe.about)
-        out.print(about, "")
-    name = chosen[0].name if len(chosen) == 1 else "NAME"
-    say(f"Train with 'highrank train {name}'; change a value with --set, as in --set model.n_components=5.")
+        title = f"corpus {corpus}" if corpus else "your own text: --set data.corpus=FOLDER"
+        if names:
+            table = _side_by_side(group)
+            table.title = title
+            print_in_parts(table, repeat=1)
+        else:
+            say(title, style="bold")
+        _print_descriptions(group)
+    if names:
+        name = chosen[0].name if len(chosen) == 1 else "NAME"
+        say(f"Train with 'highrank train {name}'; change a value with --set, as in --set model.n_components=5.")
+    else:
+        say("'highrank recipes NAME' shows every setting of a recipe, 'highrank train NAME' trains it.")
+
+
+def _print_descriptions(group: "list[AnyRecipe]") -> None:
+    """Print the names of recipes, each with one line about it."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    for recipe in group:
+        table.add_row(f"  {recipe.name}", recipe.about)
+    out.print(table, "")
 
 
 def _side_by_side(group: "list[AnyRecipe]") -> Table:

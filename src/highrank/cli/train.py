@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from highrank.cli.console import out, print_written, say
+from highrank.cli.console import note, out, print_written, say
 from highrank.cli.options import DataDir, Device, complete_recipe, parse_seconds
 from highrank.device import find_device
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from highrank.data.corpus import Corpus
     from highrank.data.dialog import DialogCorpus
     from highrank.recipes import AnyRecipe
+
+LARGE_VOCABULARY = 50_000  # on a CPU, where the time of an update grows with it
 
 
 def train(
@@ -94,6 +96,11 @@ def train(
             processes = f"{ranks.size} processes, " if ranks.size > 1 else ""
             _announce(chosen, corpus, f"{processes}{torch_device}", run.folder)
         on_cpu = torch_device.type == "cpu"
+        if on_cpu and corpus.vocab_size > LARGE_VOCABULARY:
+            note(
+                f"A vocabulary of {corpus.vocab_size:,} is very slow on a CPU: use a GPU, or limit it with "
+                "'highrank data make --max-vocab'."
+            )
         with _stop_on_signal() as signals, show_training(out, max_epochs, seconds, corpus.level, on_cpu) as callbacks:
             outcome = train_run(
                 chosen, corpus, run, torch_device, resume=resume, init_from=init_from, finetune=finetune,

@@ -22,6 +22,7 @@ from highrank.training.callbacks import Callbacks, EpochMetrics
 
 LINE_EVERY_SECONDS = 30.0  # within an epoch, where there is no live bar
 ESTIMATE_SECONDS = 3.0  # of training, before the time of an epoch is estimated
+LONG_UPDATE_SECONDS = 10.0
 SLOW_EPOCH_SECONDS = 15 * 60.0
 
 
@@ -75,13 +76,15 @@ class _Lines(Callbacks):
         self._epoch_start = self._start
         self._last_line = self._start
         self._estimated = False
-        self._first_update: tuple[float, int] | None = None  # its time and row
+        self._epoch_row = 0  # where this epoch started
+        self._measured_from: tuple[float, int] | None = None  # time and row from which the estimate counts
 
     def epoch_started(self, epoch: int, rows: int, row: int) -> None:
         self._epoch = epoch
         self._rows = max(1, rows)
         self._tokens = 0
         self._epoch_start = time.perf_counter()
+        self._epoch_row = row
         if self._first_epoch is None:
             self._first_epoch = self._epochs_done(row)
 
@@ -94,11 +97,15 @@ class _Lines(Callbacks):
         self.show(row)
 
     def _estimate(self, row: int) -> None:
-        """Say how long an epoch takes, without its first update, which may compile kernels or capture a graph."""
+        """Say how long an epoch takes, without its first update, which may compile kernels or capture a graph.
+
+        A CPU does neither: a first update that takes very long is counted there, to warn as early as possible.
+        """
         now = time.perf_counter()
-        if self._first_update is None:
-            self._first_update = (now, row)
-        start, first_row = self._first_update
+        if self._measured_from is None:
+            long = self.on_cpu and now - self._epoch_start > LONG_UPDATE_SECONDS
+            self._measured_from = (self._epoch_start, self._epoch_row) if long else (now, row)
+        start, first_row = self._measured_from
         if now - start < ESTIMATE_SECONDS:
             return
         self._estimated = True

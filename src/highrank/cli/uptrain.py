@@ -32,7 +32,7 @@ def uptrain(
     """Give a model of transformers a mixture of softmaxes and train it on a folder of text.
 
     The mixture starts exactly equal to the model. The model with its softmax is trained for the same steps on the same
-    text, so that the difference is the mixture's. Needs pip install 'highrank[hf]'.
+    text, so that the difference is the mixture's. It needs pip install '.[hf]' in the clone.
     """
     from rich.table import Table
 

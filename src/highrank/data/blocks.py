@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from highrank.data.catalog import EOS
-from highrank.errors import UserError
+from highrank.errors import MissingPackageError, UserError
 from highrank.files import replacing
 
 BLOCK_BYTES = 8 * 2**20
@@ -112,5 +112,5 @@ def pyarrow() -> Any:
         import pyarrow.compute
         import pyarrow.feather
     except ImportError:
-        raise UserError("preparing text needs PyArrow: install highrank with its extra scale.") from None
+        raise MissingPackageError("PyArrow", "scale") from None
     return pyarrow

@@ -25,7 +25,7 @@ from highrank.data.own_text import Description, read_description
 from highrank.data.prepared import is_prepared, read_prepared
 from highrank.data.pydoc import pydoc_lines
 from highrank.data.text8 import ALPHABET, split_text8, text8_extent, text8_file
-from highrank.errors import UserError
+from highrank.errors import UserError, nearest
 from highrank.files import read_tensors, write_json, write_tensors
 
 Tokenized = tuple[list[str], dict[str, Tensor]]  # the vocabulary by id, and the ids of each split
@@ -84,15 +84,16 @@ def load_corpus(name: str, data_dir: Path | None = None, level: Level = "word") 
 
     Ids are cached under a fingerprint of the text.
     """
-    if not name:
-        raise UserError(
-            "the recipe is for your own text: set data.corpus=FOLDER, a folder made by 'highrank data make'."
-        )
     if name not in CORPORA:
         if folder := own_folder(name, data_dir):
             return read_corpus(folder, level)
         if Path(name).is_file():
             raise UserError(f"{name} is a file: name the folder that holds train.txt, valid.txt and test.txt.")
+        if data_dir is not None:
+            raise UserError(
+                f'there is no corpus called "{name}", nor a folder of that name with train.txt in {data_dir}'
+                f"{nearest(name, CORPORA)}"
+            )
     info = corpus_info(name)
     if info.embedded and data_dir is not None:
         raise UserError(f"{name} comes with Python and is not read from {data_dir}: set data.corpus=FOLDER instead.")

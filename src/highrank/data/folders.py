@@ -35,9 +35,9 @@ def corpora_folder(data_dir: Path | None) -> Path:
 
 
 def own_folder(name: str, data_dir: Path | None, suffix: str = ".txt") -> Path | None:
-    """Return the absolute path of a user's own corpus folder, given relative to here or to `data_dir`, or None."""
-    folders = [] if name in CORPORA else [Path(name), *([data_dir / name] if data_dir else [])]
-    return next((folder.resolve() for folder in folders if _holds_corpus(folder, suffix)), None)
+    """Return the absolute path of a user's own corpus folder, given relative to `data_dir` or else to here, or None."""
+    folder = (data_dir or Path()) / name
+    return folder.resolve() if name not in CORPORA and _holds_corpus(folder, suffix) else None
 
 
 def _holds_corpus(folder: Path, suffix: str) -> bool:

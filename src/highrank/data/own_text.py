@@ -16,6 +16,7 @@ from pathlib import Path
 from highrank.data.catalog import SPLITS, Level
 from highrank.data.tokenizer import (
     FILE_NAME,
+    N_BYTE_TOKENS,
     encode_batches,
     read_tokenizer,
     token_texts,
@@ -66,6 +67,8 @@ def make_corpus(
     """
     if (valid is None) != (test is None):
         raise UserError("give files for both valid and test, or for neither.")
+    if level == "bpe" and max_vocab < N_BYTE_TOKENS:
+        raise UserError(f"BPE starts with {N_BYTE_TOKENS} tokens: the vocabulary cannot be limited to {max_vocab}.")
     given = None
     if tokenizer is not None:
         given = read_tokenizer(tokenizer)

@@ -40,7 +40,7 @@ def prepare(
     shards: Shards,
     folder: Path,
     *,
-    vocab_size: int,  # with <unk> and <eos>
+    max_vocab: int,  # with <unk> and <eos>
     lower: bool = False,
     workers: int | None = None,  # None: one per core
     block_bytes: int = BLOCK_BYTES,
@@ -53,7 +53,7 @@ def prepare(
     blocks = _cut(shards, parts, block_bytes)
     waiting = [block for split in SPLITS for block in blocks[split] if not block.ids_file.exists()]
     _in_parallel(lambda block: block.split(lower), waiting, workers, partial(on_stage, "splitting into words"))
-    words = SPECIAL + _most_frequent(blocks["train"], vocab_size - len(SPECIAL))
+    words = SPECIAL + _most_frequent(blocks["train"], max_vocab - len(SPECIAL))
     write_json(folder / VOCABULARY, words)
 
     texts = {}

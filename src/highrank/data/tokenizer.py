@@ -15,13 +15,14 @@ import torch
 from torch import Tensor
 
 from highrank.data.catalog import EOS, UNK, Level
-from highrank.errors import UserError
+from highrank.errors import MissingPackageError, UserError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 FILE_NAME = "tokenizer.json"
 WORD = r"\w+|(?<=\w)['’]\w+|[^\w\s]"  # a word, an ending such as 's, or one punctuation mark
+N_BYTE_TOKENS = 257  # with which BPE starts: all bytes, so that no text is unknown, and `<eos>`
 LINES_PER_BATCH = 10_000  # an encoded line takes some hundred bytes per token until its ids are copied
 
 
@@ -36,7 +37,7 @@ def train_tokenizer(lines: Iterable[str], level: Level, *, lower: bool, min_coun
         tokenizer = Tokenizer(models.BPE())
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         tokenizer.decoder = decoders.ByteLevel()
-        alphabet = pre_tokenizers.ByteLevel.alphabet()  # all 256 bytes, so no text is unknown
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
         trainer = trainers.BpeTrainer(special_tokens=[EOS], initial_alphabet=alphabet, **limits)
     else:
         tokenizer = Tokenizer(models.WordLevel(unk_token=UNK))
@@ -176,4 +177,4 @@ def _require_package() -> None:
     try:
         import tokenizers  # noqa: F401
     except ImportError:
-        raise UserError("this needs the package tokenizers: install it with \"pip install '.[text]'\".") from None
+        raise MissingPackageError("tokenizers", "text") from None

@@ -6,12 +6,12 @@
 Importing this package teaches `AutoModelForCausalLM.from_pretrained` to load converted models and exported runs.
 """
 
-from highrank.errors import UserError
+from highrank.errors import MissingPackageError
 
 try:
     import transformers  # noqa: F401
 except ImportError:
-    raise UserError("transformers is not installed: install it with pip install 'highrank[hf]'.") from None
+    raise MissingPackageError("transformers", "hf") from None
 
 from highrank.hf.language_model import HighrankConfig, HighrankForCausalLM
 from highrank.hf.mixture import MIXTURE_MODULES, convert

@@ -22,10 +22,10 @@ def _medium(recipe: Recipe, name: str, about: str) -> Recipe:
 
 
 RECIPES = (
-    _small(pydoc.PYDOC_SOFTMAX, "small-softmax", "a small AWD-LSTM with a softmax"),
-    _small(pydoc.PYDOC_MOC, "small-moc", "the same parameters, a mixture of 4 contexts"),
-    _small(pydoc.PYDOC_MOS, "small-mos", "the same parameters, a mixture of 4 softmaxes"),
-    _medium(penn.PTB_SOFTMAX, "medium-softmax", "the paper's AWD-LSTM for Penn Treebank"),
-    _medium(penn.PTB_MOC, "medium-moc", "the paper's mixture of 15 contexts"),
-    _medium(penn.PTB_MOS, "medium-mos", "the paper's mixture of 15 softmaxes"),
+    _small(pydoc.PYDOC_SOFTMAX, "small-softmax", "for a CPU: a small AWD-LSTM with a softmax"),
+    _small(pydoc.PYDOC_MOC, "small-moc", "for a CPU: the same parameters, a mixture of 4 contexts"),
+    _small(pydoc.PYDOC_MOS, "small-mos", "for a CPU: the same parameters, a mixture of 4 softmaxes"),
+    _medium(penn.PTB_SOFTMAX, "medium-softmax", "for a GPU: the paper's AWD-LSTM for Penn Treebank"),
+    _medium(penn.PTB_MOC, "medium-moc", "for a GPU: the paper's mixture of 15 contexts"),
+    _medium(penn.PTB_MOS, "medium-mos", "for a GPU: the paper's mixture of 15 softmaxes"),
 )

@@ -22,6 +22,11 @@ MEMORY_PER_BYTE: dict[Level, int] = {"word": 9, "char": 23, "bpe": 9}
 
 def load_data(recipe: AnyRecipe, data_dir: Path | None) -> Corpus | DialogCorpus:
     """Load the corpus of a recipe."""
+    if not recipe.data.corpus:
+        raise UserError(
+            f"{recipe.name} is for your own text: add --set data.corpus=FOLDER (corpus=FOLDER), a folder made by "
+            "'highrank data make'."
+        )
     if isinstance(recipe, DialogRecipe):
         return load_dialog_corpus(recipe.data, data_dir)
     if folder := own_folder(recipe.data.corpus, data_dir):

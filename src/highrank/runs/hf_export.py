@@ -25,7 +25,7 @@ An AWD-LSTM language model with a {head} head (Yang et al., *Breaking the Softma
 {scores}
 
 ```python
-import highrank.hf  # pip install 'highrank[hf]'
+import highrank.hf  # pip install '.[hf]' in a clone of highrank
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 model = AutoModelForCausalLM.from_pretrained(FOLDER)
