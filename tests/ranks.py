@@ -1,6 +1,10 @@
-"""Runs a function in several connected processes, as torchrun would start them, but forked: they start in no time."""
+"""Several connected processes: a function in forked ones, which start in no time, or a command started by torchrun."""
 
 import multiprocessing
+import os
+import shlex
+import subprocess
+import sys
 import traceback
 
 import torch
@@ -38,3 +42,18 @@ def _run(rank, size, store, file, function, args):
         torch.save(function(Ranks(rank, size, connected=True), *args), file)
     except BaseException:
         traceback.print_exc()
+
+
+def start_torchrun(command, cwd):
+    """Start a command "torchrun ...", on a free port, so that tests may run side by side."""
+    program, *arguments = shlex.split(command)
+    assert program == "torchrun"
+    free_port = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
+    return subprocess.Popen(
+        [sys.executable, "-m", "torch.distributed.run", *free_port, *arguments],
+        cwd=cwd,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )

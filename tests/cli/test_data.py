@@ -1,11 +1,14 @@
 """`highrank data`: the list of corpora, verification, preparation and the cache."""
 
+import dataclasses
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from helpers import fails, highrank, settings, write_toy_dialogs
+from highrank.data.catalog import CORPORA, ONE_BILLION_WORD
 from highrank.data.folders import cache_folder
 
 
@@ -147,6 +150,22 @@ def test_a_prepared_corpus_serves_every_command(place):
     highrank("generate", "run", "--length", 5, cwd=place)
 
 
+def test_compare_reads_a_prepared_corpus(place):
+    """Its perplexity is that of `evaluate`, and words are grouped by how often they occur in the training text."""
+    highrank("data", "prepare", "toy", "--out", "prepared", cwd=place)
+    for head in ("mos", "moc"):
+        options = settings(f"data.corpus=prepared model.head={head}")
+        highrank("train", "ptb-mos", *options, "--out", head, "--max-epochs", 1, cwd=place)
+    compared = json.loads(highrank("compare", "mos", "moc", "--json", cwd=place).stdout)
+    evaluated = json.loads(highrank("evaluate", "mos", "--json", cwd=place).stdout)
+    assert compared["a"]["perplexity"] == pytest.approx(evaluated["perplexity"], rel=1e-5)
+    assert compared["tokens"] == evaluated["tokens"]
+    counts = Counter((place / "toy" / "train.txt").read_text().split())
+    test = (place / "toy" / "test.txt").read_text().split()
+    rare = sum(10 <= counts[word] < 100 for word in test[1:])
+    assert {group["name"]: group["steps"] for group in compared["by_frequency"]}["10 to 99"] == rare
+
+
 @pytest.fixture
 def billion(tmp_path):
     """A folder with the files of the One Billion Word benchmark, of one line each."""
@@ -174,8 +193,31 @@ def test_patterns_choose_some_shards_of_one_billion_word(billion):
 
 def test_a_damaged_prepared_corpus_is_found_by_its_checksum(place):
     highrank("data", "prepare", "toy", "--out", "prepared", cwd=place)
-    file = place / "prepared" / "train.bin"
-    data = bytearray(file.read_bytes())
-    data[40] ^= 1
-    file.write_bytes(data)
+    damage(place / "prepared" / "train.bin", 1)
     assert "train.bin" in fails("data", "verify", "prepared", cwd=place)
+
+
+def damage(file, bits):
+    """Flip bits of one byte."""
+    data = bytearray(file.read_bytes())
+    data[42] ^= bits
+    file.write_bytes(data)
+
+
+def test_ids_outside_the_vocabulary_end_a_command_with_the_name_of_the_file(place):
+    highrank("data", "prepare", "toy", "--out", "prepared", cwd=place)
+    arguments = ("train", "ptb-mos", *settings("data.corpus=prepared"), "--max-epochs", 1, "--out")
+    highrank(*arguments, "run", cwd=place)
+    damage(place / "prepared" / "test.bin", 255)
+    assert "test.bin" in fails("evaluate", "run", cwd=place)
+    damage(place / "prepared" / "train.bin", 255)
+    assert "train.bin" in fails(*arguments, "other", cwd=place)
+
+
+def test_verify_checks_the_checksums_of_one_billion_word(billion, monkeypatch):
+    monkeypatch.setitem(CORPORA, "one-billion-word", dataclasses.replace(ONE_BILLION_WORD, vocabulary=102))
+    highrank("data", "prepare", "shards", "--out", "corpora/one-billion-word", cwd=billion)
+    verify = ("data", "verify", "one-billion-word", "--data-dir", "corpora")
+    assert "checksums" in highrank(*verify, cwd=billion).stdout
+    damage(billion / "corpora" / "one-billion-word" / "train.bin", 1)
+    assert "train.bin" in fails(*verify, cwd=billion)

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from highrank.data.indexed import IndexedText, open_text
+from highrank.data.indexed import HEADER, IndexedText, open_text
 from highrank.data.sentences import SentenceColumns
 from highrank.errors import UserError
 
 SIZES = [1 + i * i % 7 for i in range(200)]  # of sentences
+VOCABULARY = 10 * len(SIZES)
 CPU = torch.device("cpu")
 
 
@@ -16,12 +17,12 @@ CPU = torch.device("cpu")
 def text(tmp_path):
     """A text whose token t of sentence s is the id 10 s + t, written in two parts."""
     ids = [10 * s + t for s, size in enumerate(SIZES) for t in range(size)]
-    text = IndexedText(tmp_path / "train", len(ids), len(SIZES))
+    text = IndexedText(tmp_path / "train", len(ids), len(SIZES), VOCABULARY)
     text.create()
     half = sum(SIZES[:90])
     text.write(half, 90, np.array(ids[half:]), np.array(SIZES[90:]))
     text.write(0, 0, np.array(ids[:half]), np.array(SIZES[:90]))
-    return open_text(tmp_path / "train")
+    return open_text(tmp_path / "train", VOCABULARY)
 
 
 def columns(text, batch_size=3, number=0, **options):
@@ -54,7 +55,34 @@ def test_a_cut_file_is_an_error_that_names_it(text, suffix):
     file = text.path.with_suffix(suffix)
     file.write_bytes(file.read_bytes()[:-8])
     with pytest.raises(UserError, match=r"train\.bin"):
-        open_text(text.path)
+        open_text(text.path, VOCABULARY)
+
+
+def change(file, dtype, offset, value):
+    """Overwrite one number of a file."""
+    np.memmap(file, dtype, "r+", offset, (1,))[0] = value
+
+
+@pytest.mark.parametrize("value", [-1, VOCABULARY])
+def test_an_id_outside_the_vocabulary_is_an_error_that_names_the_file(text, value):
+    change(text.bin_file, "<i4", 4 * (text.tokens // 2), value)
+    with pytest.raises(UserError, match=r"train\.bin"):
+        all_rows(text)
+
+
+@pytest.mark.parametrize("value", [0, -5, 50])
+def test_a_damaged_length_is_an_error_that_names_the_index(text, value):
+    change(text.idx_file, "<i4", HEADER.size + 4 * 77, value)
+    with pytest.raises(UserError, match=r"train\.idx"):
+        all_rows(text)
+
+
+@pytest.mark.parametrize("value", [0, -40, 4 * 10**6])
+def test_a_damaged_position_is_an_error_that_names_the_index(text, value):
+    first_of_group = int(columns(text).bounds[3])
+    change(text.idx_file, "<i8", HEADER.size + 4 * len(SIZES) + 8 * first_of_group, value)
+    with pytest.raises(UserError, match=r"train\.idx"):
+        all_rows(text)
 
 
 def test_a_pass_contains_every_sentence_once(text):

@@ -23,7 +23,7 @@ def start(corpus: Corpus) -> Training:
     training = Training(TOY, corpus, CPU)
     task = training.task
     task.columns = task.stream = SentenceColumns(
-        corpus.sentences, TOY.train.batch_size, TOY.train.seed, group_tokens=150
+        corpus.texts["train"], TOY.train.batch_size, TOY.train.seed, group_tokens=150
     )
     return training
 

@@ -96,6 +96,9 @@ def verify(
         other = "another text than the published one"
     else:
         corpus = load_corpus(name, data_dir, info.level)  # an error if the counts are wrong
+        if corpus.texts is not None:
+            data_prepare.verify_prepared(find_folder(name, data_dir))
+            return
         counts = ", ".join(f"{split} {len(ids):,}" for split, ids in corpus.splits.items())
         say(f"{name}: {counts} tokens, vocabulary {corpus.vocab_size:,}{' as expected' if info.tokens else ''}.")
         other = "counts correct, but line ends or spacing differ"

@@ -146,8 +146,18 @@ def _announce(recipe: "AnyRecipe", corpus: "Corpus | DialogCorpus", device: str,
 
 
 def resume_command(recipe: str, folder: Path) -> str:
-    """Return the command that continues a run."""
-    return f"highrank train {recipe} --out {shlex.quote(str(folder))} --resume"
+    """Return the command that continues a run, with as many processes as train it now."""
+    return f"{_launcher()} train {recipe} --out {shlex.quote(str(folder))} --resume"
+
+
+def _launcher() -> str:
+    """Return how this program was started: by torchrun, on one or several machines, or directly."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return "highrank"
+    machines = os.environ["GROUP_WORLD_SIZE"]
+    # Processes do not know where the machines meet.
+    meeting = "" if machines == "1" else f"--nnodes {machines} --rdzv-backend c10d --rdzv-endpoint HOST:PORT "
+    return f"torchrun {meeting}--nproc-per-node {os.environ['LOCAL_WORLD_SIZE']} -m highrank"
 
 
 @contextlib.contextmanager

@@ -41,7 +41,7 @@ class Corpus:
     extent: str | None = None  # how much of the published text this is, for a corpus that may be cut
     tokenizer: str | None = None  # the content of tokenizer.json, for a corpus that was read with one
     n_bytes: dict[str, int] | None = None  # of the UTF-8 text by split, for bits per byte
-    sentences: IndexedText | None = None  # those of training, for a prepared corpus
+    texts: dict[str, IndexedText] | None = None  # by split, for a prepared corpus
 
     @property
     def vocab_size(self) -> int:
@@ -76,6 +76,10 @@ class Corpus:
         """Return the int64 ids of a split, or only of its first tokens."""
         if split not in self.splits:
             raise UserError(f'there is no split "{split}": choose valid, test or train.')
+        if self.texts is not None:
+            text = self.texts[split]
+            stop = text.tokens if first is None else min(first, text.tokens)
+            return torch.from_numpy(text.ids(0, stop)).long()
         return self.splits[split][:first].long()
 
 
@@ -172,8 +176,7 @@ def _prepared_corpus(folder: Path, level: Level, name: str) -> Corpus:
         raise UserError(f"{folder} was prepared as words: data.level must be word.")
     prepared = read_prepared(folder)
     fingerprint = prepared.manifest.fingerprint
-    sentences = prepared.texts["train"]
-    return Corpus(name or str(folder), level, prepared.words, prepared.splits, fingerprint, sentences=sentences)
+    return Corpus(name or str(folder), level, prepared.words, prepared.splits, fingerprint, texts=prepared.texts)
 
 
 def _level(folder: Path, level: Level, description: Description | None) -> Level:

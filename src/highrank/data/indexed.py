@@ -31,6 +31,7 @@ class IndexedText:
     path: Path  # folder / NAME
     tokens: int
     sentences: int
+    vocab_size: int  # ids are below this
 
     @property
     def bin_file(self) -> Path:
@@ -45,15 +46,30 @@ class IndexedText:
         """The size of NAME.idx."""
         return HEADER.size + 20 * self.sentences + 8
 
+    def mapped(self) -> np.ndarray:
+        """Return all ids, unchecked. They are read from disk when they are used."""
+        return _map(self.bin_file, "<i4", 0, self.tokens)
+
     def ids(self, start: int, stop: int) -> np.ndarray:
-        """Return the ids of tokens start..stop - 1. They are read from disk when they are used."""
-        return _map(self.bin_file, "<i4", ID_BYTES * start, stop - start)
+        """Read the ids of tokens start..stop - 1; raise a UserError if one is not in the vocabulary."""
+        ids = _map(self.bin_file, "<i4", ID_BYTES * start, stop - start)
+        if ids.min() < 0 or ids.max() >= self.vocab_size:
+            raise self.damaged(self.bin_file)
+        return ids
 
     def starts(self, first: int, last: int) -> np.ndarray:
         """Return the positions of the first tokens of sentences first..last - 1, and the end of the last one."""
         sizes = _map(self.idx_file, "<i4", HEADER.size + 4 * first, last - first)
+        if sizes.min() < 1:
+            raise self.damaged(self.idx_file)
         (byte,) = _map(self.idx_file, "<i8", HEADER.size + 4 * self.sentences + 8 * first, 1)
         return byte // ID_BYTES + np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+
+    def damaged(self, file: Path) -> UserError:
+        """Return the error for a file that has the right size and the wrong content."""
+        return UserError(
+            f"{file} is damaged. 'highrank data verify {file.parent}' checks all files; prepare the corpus again."
+        )
 
     def create(self) -> None:
         """Create both files in their final size, with the header; `write` fills in the sentences."""
@@ -75,9 +91,9 @@ class IndexedText:
         _map(self.idx_file, "<i8", sections[2] + 8 * sentence, count, "r+")[:] = sentence + np.arange(count)
 
 
-def open_text(path: Path) -> IndexedText:
+def open_text(path: Path, vocab_size: int) -> IndexedText:
     """Open the files of a text; raise a UserError if one is missing, cut or of another format."""
-    text = IndexedText(path, 0, 0)
+    text = IndexedText(path, 0, 0, vocab_size)
     try:
         tokens = text.bin_file.stat().st_size // ID_BYTES
         idx_bytes = text.idx_file.stat().st_size
@@ -88,7 +104,7 @@ def open_text(path: Path) -> IndexedText:
     magic, version, dtype, sentences, _ = HEADER.unpack(header)
     if (magic, version, dtype) != (MAGIC, VERSION, INT32):
         raise UserError(f"{text.idx_file} is not the index of a text of int32 ids: prepare the corpus again.")
-    text = IndexedText(path, tokens, sentences)
+    text = IndexedText(path, tokens, sentences, vocab_size)
     if idx_bytes != text.idx_bytes or text.starts(sentences - 1, sentences)[-1] != tokens:
         raise UserError(f"{text.bin_file} or {text.idx_file.name} is incomplete: prepare the corpus again.")
     return text

@@ -157,7 +157,7 @@ def _translate(
     tokens, sentences = sizes.sum(axis=0).tolist()
     if tokens == sentences:
         raise UserError(f"the shards of {path.name} have no words: get the files again.")
-    text = IndexedText(path, tokens, sentences)
+    text = IndexedText(path, tokens, sentences, len(words))
     text.create()
 
     def translate(part: tuple[Block, np.ndarray]) -> int:

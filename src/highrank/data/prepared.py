@@ -54,8 +54,8 @@ class PreparedCorpus:
 
     @property
     def splits(self) -> dict[str, Tensor]:
-        """Return the (tokens,) int32 ids of each split."""
-        return {split: torch.from_numpy(text.ids(0, text.tokens)) for split, text in self.texts.items()}
+        """Return the (tokens,) int32 ids of each split, unchecked."""
+        return {split: torch.from_numpy(text.mapped()) for split, text in self.texts.items()}
 
 
 def is_prepared(folder: Path) -> bool:
@@ -66,11 +66,12 @@ def is_prepared(folder: Path) -> bool:
 def read_prepared(folder: Path) -> PreparedCorpus:
     """Open a prepared corpus. This reads its vocabulary and checks the sizes of its files, not their checksums."""
     manifest = read_manifest(folder)
-    texts = {split: open_text(folder / split) for split in SPLITS}
+    words = _read(folder / VOCABULARY, list[str])
+    texts = {split: open_text(folder / split, len(words)) for split in SPLITS}
     for split, text in texts.items():
         if (text.tokens, text.sentences) != (manifest.tokens[split], manifest.sentences[split]):
             raise UserError(f"{text.bin_file} does not have the tokens that {MANIFEST} counts: prepare it again.")
-    return PreparedCorpus(manifest, _read(folder / VOCABULARY, list[str]), texts)
+    return PreparedCorpus(manifest, words, texts)
 
 
 def read_manifest(folder: Path) -> Manifest:

@@ -38,8 +38,11 @@ class SentenceColumns:
         self.part = part
         n_groups = max(1, min(round(text.tokens / group_tokens), text.sentences))
         self.bounds = text.sentences * np.arange(n_groups + 1) // n_groups  # first sentence of each group, and the end
-        starts = np.array([text.starts(first, first + 1)[0] for first in self.bounds[:-1]])
-        self.group_rows = np.diff(starts, append=text.tokens) // batch_size
+        starts = [text.starts(first, first + 1)[0] for first in self.bounds[:-1]]
+        self.starts = np.array([*starts, text.tokens])  # first token of each group, and the end
+        self.group_rows = np.diff(self.starts) // batch_size
+        if self.group_rows.min() < 0:
+            raise text.damaged(text.idx_file)
         if self.group_rows.sum() < 2:
             raise too_few(text.tokens, batch_size)
         self.start_pass(0)
@@ -75,6 +78,8 @@ class SentenceColumns:
     def _load(self, group: int) -> Tensor:
         """Read a group and return its permuted sentences as columns, (rows, B)."""
         starts = self.text.starts(self.bounds[group], self.bounds[group + 1])
+        if starts[-1] != self.starts[group + 1]:
+            raise self.text.damaged(self.text.idx_file)
         order = np.random.default_rng([self.seed, self.number, group]).permutation(len(starts) - 1)
         sizes = np.diff(starts)[order]
         shift = starts[:-1][order] - (np.cumsum(sizes) - sizes)  # from the place in the permuted text to that on disk

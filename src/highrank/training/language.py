@@ -51,10 +51,10 @@ class LanguageTask:
         micro = recipe.train.micro_batch_size or width
         self.micro_batches = [slice(start, min(start + micro, width)) for start in range(0, width, micro)]
         self.columns: Tensor | SentenceColumns
-        if corpus.sentences is None:
+        if corpus.texts is None:
             self.columns = columns(corpus.splits["train"], batch_size)[:, self.part].to(device)  # (T, B)
         else:
-            self.columns = SentenceColumns(corpus.sentences, batch_size, recipe.train.seed, device, self.part)
+            self.columns = SentenceColumns(corpus.texts["train"], batch_size, recipe.train.seed, device, self.part)
         self.stream: Rows = self.columns  # the columns in this pass's rotation
         self.model: LanguageModel = build_model(recipe.model, corpus.vocab_size).to(device)
         self.model.head.sample_below = recipe.train.sample_below
