@@ -193,7 +193,7 @@ def test_changed_text_starts_again(tmp_path, unfinished):
 
 def test_other_splits_of_the_same_files_start_again(tmp_path, unfinished):
     swapped = {"train": "train*", "valid": "test*", "test": "valid*"}
-    prepare(find_shards(tmp_path / "source", swapped), unfinished, vocab_size=100, block_bytes=16)
+    prepare(find_shards(tmp_path / "source", swapped), unfinished, max_vocab=100, block_bytes=16)
     corpus = load_corpus(str(unfinished))
     assert text(corpus, "valid") == "<unk> <eos>"
     assert text(corpus, "test") == "a <unk> <eos>"

@@ -14,7 +14,7 @@ from highrank.training.stages import Training
 
 @pytest.fixture
 def corpus(tmp_path):
-    prepare(find_shards(write_toy_corpus(tmp_path / "text")), tmp_path / "prepared", vocab_size=20)
+    prepare(find_shards(write_toy_corpus(tmp_path / "text")), tmp_path / "prepared", max_vocab=20)
     return load_corpus(str(tmp_path / "prepared"))
 
 

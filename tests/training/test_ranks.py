@@ -69,7 +69,7 @@ def test_several_ranks_train_like_one_process(tmp_path, toy_corpus, size, settin
 
 
 def test_several_ranks_share_the_columns_of_a_prepared_corpus(tmp_path):
-    prepare(find_shards(write_toy_corpus(tmp_path / "text")), tmp_path / "prepared", vocab_size=20)
+    prepare(find_shards(write_toy_corpus(tmp_path / "text")), tmp_path / "prepared", max_vocab=20)
     corpus = load_corpus(str(tmp_path / "prepared"))
     recipe = changed(model=NO_DROPOUT)
     alone = results(ALONE, recipe, corpus)
