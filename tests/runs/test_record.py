@@ -102,14 +102,11 @@ def test_a_summary_of_an_earlier_state_is_replaced(tmp_path, toy_corpus):
     assert (summary.epochs, summary.updates) == (3, checkpoints.read(run.folder).state.step)
 
 
-def test_a_summary_read_in_columns_is_replaced(toy_corpus, tmp_path):
+def test_a_summary_evaluates_the_best_weights(toy_corpus, tmp_path):
     run = Run(tmp_path / "run")
     train(TOY, toy_corpus, run, CPU, max_epochs=2)
-    columns = summarize(run, toy_corpus, CPU, "max-epochs", batch_size=4)
     model = highrank.load(run.folder).model
-    assert columns.valid_ppl == evaluate(model, toy_corpus.splits["valid"], 4).perplexity
     summary = current_summary(run, toy_corpus, CPU)
-    assert summary.eval_batch_size == 1
     assert summary.valid_ppl == evaluate(model, toy_corpus.splits["valid"]).perplexity
     assert summary.test_ppl == evaluate(model, toy_corpus.splits["test"]).perplexity
 

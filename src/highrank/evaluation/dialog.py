@@ -33,10 +33,9 @@ NEVER_GENERATED = (PAD, UNK, BOS, SAME, OTHER)
 
 @dataclass(frozen=True)
 class Responses:
-    """What a model answers to each context of a split, in one order for all fields."""
+    """The responses of a model to each context of a split, and the real ones in the same order."""
 
     hypotheses: list[list[list[int]]]  # by context and rank: word ids
-    log_probs: list[list[float]]  # by context and rank
     references: list[list[int]]  # by context: the word ids of the real response
 
     def bleu(self) -> BleuScores:
@@ -76,24 +75,19 @@ def generate_responses(
     model: Seq2Seq,
     batches: DialogBatches,
     decoding: DecodingSpec,
-    *,
-    forbidden: Sequence[int] = NEVER_GENERATED,
     on_progress: OnProgress = no_progress,
 ) -> Responses:
-    """Search the best responses to every context of a split.
+    """Search for the best responses to every context of a split.
 
     Hypotheses never contain <unk>, so unknown words of a reference count as missed.
     """
-    responses = Responses([], [], [])
+    responses = Responses([], [])
     plan = batches.plan()
     for done, examples in enumerate(plan, 1):
         batch = batches.build(examples)
-        found = _search(model, batch, decoding, forbidden)
+        found = _search(model, batch, decoding)
         n_real = len(examples)  # the columns after these only fill up the batch
-        hypotheses = found.to_lists()[:n_real]
-        log_probs = found.log_prob.t().tolist()[:n_real]
-        responses.hypotheses.extend(hypotheses)
-        responses.log_probs.extend(p[: len(own)] for p, own in zip(log_probs, hypotheses, strict=True))
+        responses.hypotheses.extend(found.to_lists()[:n_real])
         lengths = batch.target_mask.sum(0).tolist()[:n_real]
         targets = batch.targets.t().tolist()
         responses.references.extend(targets[b][: length - 1] for b, length in enumerate(lengths))
@@ -121,17 +115,17 @@ def find_replies(
     data: DialogDataSpec,
     decoding: DecodingSpec,
 ) -> list[Reply]:
-    """Search the best replies to a dialog, best first."""
+    """Search for the best replies to a dialog, best first."""
     placeholder = Utterance(respondent, [SPECIAL_WORDS[UNK]])  # an example needs a response, which decoding ignores
     dialogs = encode_dialogs([[*dialog, placeholder]], words, data.max_words)
     batches = DialogBatches(dialogs, 1, context_size=data.context_size, device=model.backbone.embedding.device)
     batch = batches.build(np.array([batches.n_examples - 1]))
-    found = _search(model, batch, decoding, NEVER_GENERATED)
+    found = _search(model, batch, decoding)
     scores = found.score[:, 0].tolist()
     return [Reply([words[i] for i in ids], score) for ids, score in zip(found.to_lists()[0], scores, strict=False)]
 
 
-def _search(model: Seq2Seq, batch: Batch, decoding: DecodingSpec, forbidden: Sequence[int]) -> Hypotheses:
+def _search(model: Seq2Seq, batch: Batch, decoding: DecodingSpec) -> Hypotheses:
     return beam_search(
         model,
         torch.full_like(batch.context[0], BOS),
@@ -141,5 +135,5 @@ def _search(model: Seq2Seq, batch: Batch, decoding: DecodingSpec, forbidden: Seq
         n_best=decoding.n_best,
         max_length=decoding.max_length,
         length_penalty=decoding.length_penalty,
-        forbidden=forbidden,
+        forbidden=NEVER_GENERATED,
     )

@@ -68,17 +68,13 @@ def dialog_perplexity(
 
 
 def dialog_scores(
-    loaded: LoadedDialog,
-    corpus: DialogCorpus,
-    split: str,
-    decoding: DecodingSpec | None = None,  # None: the recipe's
-    on_stage: OnStage = no_stages,
+    loaded: LoadedDialog, corpus: DialogCorpus, split: str, on_stage: OnStage = no_stages
 ) -> DialogScores:
-    """Generate responses to every context of a split, and score them."""
-    decoding = decoding or loaded.recipe.decoding
+    """Generate responses to every context of a split as the recipe asks for, and score them."""
+    decoding = loaded.recipe.decoding
     batches = loaded.batches(corpus, split)
     start = time.perf_counter()
-    responses = generate_responses(loaded.model, batches, decoding, on_progress=partial(on_stage, "beam search"))
+    responses = generate_responses(loaded.model, batches, decoding, partial(on_stage, "beam search"))
     seconds = time.perf_counter() - start
     bleu = responses.bleu()
     return DialogScores(

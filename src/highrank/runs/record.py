@@ -18,8 +18,6 @@ from highrank.errors import UserError
 from highrank.evaluation.perplexity import evaluate
 from highrank.evaluation.tune import Tuning
 from highrank.files import read_json, write_json
-from highrank.models import LanguageModel
-from highrank.models.seq2seq import Seq2Seq
 from highrank.progress import OnStage, no_stages
 from highrank.recipes import overrides
 from highrank.recipes.recipe import CacheSettings, DynamicSettings
@@ -87,7 +85,7 @@ class RunRecord:
     dialog: DialogScores | None = None  # of a dialog model
 
 
-SOMETIMES = ("corpus_extent", "dialog")
+OPTIONAL_KEYS = ("corpus_extent", "dialog")  # left out of a file where they are None
 
 
 def read_record(path: Path) -> RunRecord:
@@ -101,7 +99,7 @@ def read_record(path: Path) -> RunRecord:
 def write_record(path: Path, record: RunRecord) -> None:
     """Write a record or a summary, without the keys that its kind of model does not have."""
     data = to_json(record)
-    write_json(path, {key: value for key, value in data.items() if value is not None or key not in SOMETIMES})
+    write_json(path, {key: value for key, value in data.items() if value is not None or key not in OPTIONAL_KEYS})
 
 
 def read_summary(run: Run) -> RunRecord | None:
@@ -110,31 +108,23 @@ def read_summary(run: Run) -> RunRecord | None:
 
 
 def summarize(
-    run: Run,
-    corpus: Corpus | DialogCorpus,
-    device: torch.device,
-    outcome: str,
-    batch_size: int = 1,
-    on_stage: OnStage = no_stages,
+    run: Run, corpus: Corpus | DialogCorpus, device: torch.device, outcome: str, on_stage: OnStage = no_stages
 ) -> RunRecord:
     """Evaluate the best weights of a run in float32 and write summary.json."""
     info = run.info()
     checkpoint = checkpoints.read(run.folder)
     state = checkpoint.state
     epochs = run.epochs(state.epoch)
-    perplexities = []
-    model: LanguageModel | Seq2Seq
+    splits = ("valid", "test")
     if isinstance(corpus, DialogCorpus):
         loaded = load_dialog(run.folder, device)
-        model = loaded.model
-        for split in ("valid", "test"):
-            perplexities.append(dialog_perplexity(loaded, corpus, split, on_stage).perplexity)
+        parameters = loaded.model.n_parameters()
+        results = [dialog_perplexity(loaded, corpus, split, on_stage) for split in splits]
     else:
         model = load(run.folder, device).model
-        for split in ("valid", "test"):
-            result = evaluate(model, corpus.ids(split), batch_size, on_progress=partial(on_stage, split))
-            perplexities.append(result.perplexity)
-    valid, test = perplexities
+        parameters = model.n_parameters()
+        results = [evaluate(model, corpus.ids(split), on_progress=partial(on_stage, split)) for split in splits]
+    valid, test = (result.perplexity for result in results)
     last_stage = StageResult(state.stage, state.epoch, state.best_epoch, state.seconds, valid, test)
     summary = RunRecord(
         recipe=info.recipe["name"],
@@ -145,10 +135,10 @@ def summarize(
         best_epoch=state.best_epoch,
         stage=state.stage,
         stages=[*state.stages, last_stage],
-        parameters=model.n_parameters(),
+        parameters=parameters,
         valid_ppl=valid,
         test_ppl=test,
-        eval_batch_size=batch_size,
+        eval_batch_size=1,
         seconds=state.seconds,
         pieces=checkpoint.pieces,
         skipped=state.skipped,
@@ -174,10 +164,10 @@ def current_summary(
     """Return the summary of a run's last checkpoint, computing it if summary.json is missing or older."""
     checkpoint = checkpoints.read(run.folder)
     summary = read_summary(run)
-    if summary is not None and summary.updates == checkpoint.state.step and summary.eval_batch_size == 1:
+    if summary is not None and summary.updates == checkpoint.state.step:
         return summary
     outcome = "finished" if checkpoint.state.finished else checkpoint.pieces[-1].outcome if checkpoint.pieces else None
-    return summarize(run, corpus, device, outcome or "killed", on_stage=on_stage)  # a kill saves no outcome
+    return summarize(run, corpus, device, outcome or "killed", on_stage)  # a kill saves no outcome
 
 
 def dialog_summary(run: Run, corpus: DialogCorpus, device: torch.device, on_stage: OnStage = no_stages) -> RunRecord:
