@@ -24,10 +24,9 @@ from highrank.files import AnyPath, read_json, write_json
 from highrank.progress import OnStage, no_stages
 from highrank.runs import checkpoint as checkpoints
 from highrank.runs.corpora import run_corpus
-from highrank.runs.folder import Run
 from highrank.runs.provenance import provenance
 from highrank.runs.record import read_summary
-from highrank.runs.text_model import load
+from highrank.runs.text_model import TextModel, load
 from highrank.schema import SchemaError, from_json, to_json
 
 CPU = torch.device("cpu")
@@ -65,32 +64,31 @@ def analyze_runs(
         tokens=len(ids),
         vocabulary=corpus.vocab_size,
         seed=options.get("seed", 0),
-        models=[analyze_run(path, ids, on_stage, **options) for path in paths],
+        models=[analyze_run(load(path, device), ids, on_stage, **options) for path in paths],
         provenance=provenance(device),
     )
 
 
-def analyze_run(folder: Path, ids: Tensor, on_stage: OnStage, **options: Unpack[Options]) -> Analysis:
-    """Analyse the best model of a run on the ids of a text."""
+def analyze_run(loaded: TextModel, ids: Tensor, on_stage: OnStage, **options: Unpack[Options]) -> Analysis:
+    """Analyse the best model of a run, in float64, on the ids of a text."""
+    run = loaded.run
+    spec = loaded.recipe.model
 
     def on_run_stage(stage: str, done: int, total: int | None) -> None:
-        on_stage(f"{folder}: {stage}", done, total)
+        on_stage(f"{run.folder}: {stage}", done, total)
 
-    loaded = load(folder, ids.device)
-    spec = loaded.recipe.model
     result = analyze(carrying_state(loaded.model.double()), ids, on_stage=on_run_stage, **options)
     bound = result.rank_bound
     if spec.head != "mos":  # D from the context vectors, one from the bias, one from the normaliser
         bound = min(bound, spec.embed_dim + 2)
-    run = Run(folder)
     scores = read_summary(run)
     epochs = None if scores is None else scores.epochs
     if epochs is None and run.has_checkpoint():  # an imported or interrupted run has no summary
-        epochs = checkpoints.read(folder).state.epoch
+        epochs = checkpoints.read(run.folder).state.epoch
     return replace(
         result,
-        name=folder.resolve().name,
-        run=str(folder),
+        name=run.folder.resolve().name,
+        run=str(run.folder),
         recipe=loaded.recipe.name,
         head=spec.head,
         n_components=spec.n_components,

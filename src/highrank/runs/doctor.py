@@ -118,7 +118,7 @@ def _open_run(folder: Path, device: torch.device) -> _Subject:
         words=lambda ids: [loaded.words[i] for i in ids],
         encode=loaded.encode,
         softmaxes=softmaxes,
-        analyze=lambda ids, on_stage, options: analyze_run(folder, ids, on_stage, **options),
+        analyze=lambda ids, on_stage, options: analyze_run(loaded, ids, on_stage, **options),
     )
 
 

@@ -37,7 +37,7 @@ from highrank.runs.metrics import read_epochs
 from highrank.runs.provenance import Provenance, provenance
 from highrank.schema import SchemaError, from_json, to_json
 from highrank.training.callbacks import EpochMetrics
-from highrank.training.state import set_weights
+from highrank.training.state import Weights, set_weights
 
 
 @dataclass(frozen=True)
@@ -163,17 +163,20 @@ class Run:
         """
         return [metrics for metrics in read_epochs(self.metrics_file) if last is None or metrics.epoch <= last]
 
+    def best_weights(self) -> Weights:
+        """Read the best weights on validation."""
+        self.require_run()
+        if self.model_file is None:
+            raise UserError(f"{self.folder} has no trained weights yet: train it for at least one epoch.")
+        return read_tensors(self.model_file, "trained model")
+
     def load_weights(self, model: LanguageModel | Seq2Seq) -> None:
         """Copy the best weights into `model`."""
-        self.require_run()
-        path = self.model_file
-        if path is None:
-            raise UserError(f"{self.folder} has no trained weights yet: train it for at least one epoch.")
-        weights = read_tensors(path, "trained model")
+        weights = self.best_weights()
         try:
             set_weights(model, weights)
         except ValueError as error:
-            raise UserError(f"{path} does not fit the recipe of the run: {error}.") from None
+            raise UserError(f"{self.model_file} does not fit the recipe of the run: {error}.") from None
 
     def require_run(self) -> None:
         """Raise a UserError for an export: it has no checkpoint, so it cannot be loaded, resumed or exported."""
