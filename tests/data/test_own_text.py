@@ -66,10 +66,11 @@ def test_ids_of_an_earlier_tokenizer_are_not_taken_from_the_cache(book, tmp_path
     assert load_corpus(str(tmp_path / "a")).vocab_size < load_corpus(str(tmp_path / "b")).vocab_size
 
 
-def test_a_corpus_can_share_the_tokenizer_of_another(book, tmp_path):
+@pytest.mark.parametrize("tokenizer", ["a", "a/tokenizer.json"])
+def test_a_corpus_can_share_the_tokenizer_of_another(book, tmp_path, tokenizer):
     first = make_corpus([book], tmp_path / "a")
     (tmp_path / "more.txt").write_text("a zebra saw the cat\n" * 100)
-    second = make_corpus([tmp_path / "more.txt"], tmp_path / "b", tokenizer=tmp_path / "a")
+    second = make_corpus([tmp_path / "more.txt"], tmp_path / "b", tokenizer=tmp_path / tokenizer)
     assert (second.level, second.vocabulary) == (first.level, first.vocabulary)
     words = [load_corpus(str(tmp_path / name)).words for name in "ab"]
     assert words[0] == words[1]

@@ -12,6 +12,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
 
 from highrank.data.catalog import SPLITS, Level
 from highrank.data.tokenizer import (
@@ -27,6 +28,9 @@ from highrank.errors import UserError
 from highrank.files import read_json, whole_folder, write_json
 from highrank.progress import OnStage, no_stages
 from highrank.schema import SchemaError, from_json, to_json
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 DESCRIPTION = "corpus.json"
 ENDS = (0.90, 0.95)  # of train and of valid, as shares of the text
@@ -69,36 +73,26 @@ def make_corpus(
         raise UserError("give files for both valid and test, or for neither.")
     if level == "bpe" and max_vocab < N_BYTE_TOKENS:
         raise UserError(f"BPE starts with {N_BYTE_TOKENS} tokens: the vocabulary cannot be limited to {max_vocab}.")
-    given = None
+    trained = None
     if tokenizer is not None:
-        given = read_tokenizer(tokenizer)
-        other = read_description(tokenizer)  # where the tokenizer is that of another corpus
+        trained = read_tokenizer(tokenizer)
+        other = read_description(tokenizer if tokenizer.is_dir() else tokenizer.parent)
         level = other.level if other else "bpe"
     with whole_folder(folder) as temporary:
         texts = {split: temporary / f"{split}.txt" for split in SPLITS}
         on_stage("splitting the text", 0, None)
-        if valid is None or test is None:
-            _split(files, texts)
-        else:
-            for split, sources in {"train": files, "valid": [valid], "test": [test]}.items():
-                _copy(read_lines(sources), texts[split])
-        for split, path in texts.items():
-            if not any(line.strip() for line in read_lines([path])):
-                raise UserError(
-                    f"nothing is left for {split}: the text needs more lines, or files of their own for valid and test."
-                )
-        on_stage("training the tokenizer", 0, None)
-        trained = given or train_tokenizer(
-            read_lines([texts["train"]]), level, lower=lower, min_count=min_count, max_vocab=max_vocab
-        )
+        _write_splits(files, valid, test, texts)
+        if trained is None:
+            on_stage("training the tokenizer", 0, None)
+            trained = train_tokenizer(
+                read_lines([texts["train"]]), level, lower=lower, min_count=min_count, max_vocab=max_vocab
+            )
         trained.save(str(temporary / FILE_NAME))
-        tokens = dict.fromkeys(SPLITS, 0)
-        unknown = dict.fromkeys(SPLITS, 0)
+        tokens = {}
+        unknown = {}
         for split, path in texts.items():
             on_stage(f"counting the tokens of {split}", 0, None)
-            for ids in encode_batches(trained, read_lines([path])):
-                tokens[split] += len(ids)
-                unknown[split] += int((ids == unknown_id(trained)).sum())
+            tokens[split], unknown[split] = _count_tokens(trained, path)
         description = Description(
             level=level,
             lower=lower,
@@ -112,6 +106,16 @@ def make_corpus(
         )
         write_json(temporary / DESCRIPTION, to_json(description))
     return description
+
+
+def _count_tokens(tokenizer: "Tokenizer", path: Path) -> tuple[int, int]:
+    """Return the number of tokens in a text, and how many of them are unknown."""
+    tokens = 0
+    unknown = 0
+    for ids in encode_batches(tokenizer, read_lines([path])):
+        tokens += len(ids)
+        unknown += int((ids == unknown_id(tokenizer)).sum())
+    return tokens, unknown
 
 
 def read_description(folder: Path) -> Description | None:
@@ -139,17 +143,31 @@ def read_lines(files: Sequence[Path]) -> Iterator[str]:
             raise UserError(f"{file} cannot be read: {error.strerror or error}.") from error
 
 
-def _split(files: Sequence[Path], texts: dict[str, Path]) -> None:
+def _write_splits(files: Sequence[Path], valid: Path | None, test: Path | None, texts: dict[str, Path]) -> None:
+    """Write the text of each split. Raise a UserError if one of them has no words."""
+    if valid is None or test is None:
+        _cut(files, texts)
+    else:
+        for split, sources in {"train": files, "valid": [valid], "test": [test]}.items():
+            with _open_output(texts[split]) as output:
+                output.writelines(f"{line}\n" for line in read_lines(sources))
+    for split, path in texts.items():
+        if not any(line.strip() for line in read_lines([path])):
+            raise UserError(
+                f"nothing is left for {split}: the text needs more lines, or files of their own for valid and test."
+            )
+
+
+def _cut(files: Sequence[Path], texts: dict[str, Path]) -> None:
     """Write the first lines to train, the next to valid and the last to test."""
     total = sum(len(line) + 1 for line in read_lines(files))
     done = 0
     with contextlib.ExitStack() as stack:
-        outputs = [stack.enter_context(open(path, "w", encoding="utf-8", newline="\n")) for path in texts.values()]
+        outputs = [stack.enter_context(_open_output(path)) for path in texts.values()]
         for line in read_lines(files):
             outputs[bisect.bisect_right(ENDS, done / total)].write(f"{line}\n")
             done += len(line) + 1
 
 
-def _copy(lines: Iterator[str], path: Path) -> None:
-    with open(path, "w", encoding="utf-8", newline="\n") as output:
-        output.writelines(f"{line}\n" for line in lines)
+def _open_output(path: Path) -> TextIO:
+    return open(path, "w", encoding="utf-8", newline="\n")
