@@ -8,7 +8,7 @@ import torch
 
 from highrank.analysis.compare import compare
 from highrank.analysis.context import Surroundings
-from highrank.analysis.groups import Group, decades, group_by_previous_word, group_losses, pair_counts, word_counts
+from highrank.analysis.groups import Group, decades, group_by_previous_word, group_losses, training_counts
 from highrank.analysis.paper_cases import PAPER_CASES, find_cases
 from highrank.analysis.reading import read
 from highrank.data.corpus import EOS, Corpus, load_corpus, number_tokens
@@ -74,14 +74,15 @@ def test_groups_add_up_to_the_whole(toy_corpus, pair):
         assert sum(g.steps * g.gain for g in groups) == pytest.approx(found.overall.gain * found.tokens)
 
 
-def test_groups_use_counts_of_the_training_split(toy_corpus, pair):
+def test_groups_use_counts_of_the_training_split(toy_corpus, pair, monkeypatch):
+    monkeypatch.setattr("highrank.analysis.compare.PIECE_TOKENS", 100)
     for split in ("valid", "train"):  # only the longer one has previous words of enough steps
         ids, found = toy_corpus.splits[split], compare(*pair, toy_corpus, split)
         train, previous, words = toy_corpus.splits["train"].numpy(), ids[:-1].numpy(), ids[1:].numpy()
         rows = *(read(m, ids).nll.double().numpy() for m in pair), Surroundings(ids, toy_corpus).lines
-        size = toy_corpus.vocab_size
-        assert found.by_frequency == group_losses(*decades(word_counts(train, words, size)), *rows)
-        assert found.by_pair == group_losses(*decades(pair_counts(train, previous, words, size)), *rows)
+        word_counts, pair_counts = training_counts([train], previous, words, toy_corpus.vocab_size)
+        assert found.by_frequency == group_losses(*decades(word_counts), *rows)
+        assert found.by_pair == group_losses(*decades(pair_counts), *rows)
         assert found.by_previous == group_by_previous_word(toy_corpus.words, previous, *rows)
     assert len(found.by_frequency) == 2
     assert len(found.by_previous) > 5

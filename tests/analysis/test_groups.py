@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from highrank.analysis.groups import decades, group_by_previous_word, group_losses, pair_counts, word_counts
+from highrank.analysis.groups import decades, group_by_previous_word, group_losses, training_counts
 
 
 @pytest.fixture
@@ -55,12 +55,15 @@ def test_decades_are_powers_of_ten():
     assert decades(np.array([0, 0]))[1].tolist() == [0, 0]
 
 
-def test_counts_match_brute_force(rng):
+@pytest.mark.parametrize("size", [1, 7, 199, 500])
+def test_counts_match_brute_force(rng, size):
     train, previous, words = rng.integers(0, 6, 200), rng.integers(0, 7, 40), rng.integers(0, 7, 40)
     pairs = list(itertools.pairwise(train.tolist()))
-    assert word_counts(train, words, 7).tolist() == [(train == w).sum() for w in words]
+    pieces = np.split(train, range(size, 200, size))
+    word_counts, pair_counts = training_counts(pieces, previous, words, 7)
+    assert word_counts.tolist() == [(train == w).sum() for w in words]
     expected = [pairs.count((p, w)) for p, w in zip(previous, words, strict=True)]
-    assert pair_counts(train, previous, words, 7).tolist() == expected
+    assert pair_counts.tolist() == expected
     assert max(expected) > 0 == min(expected)
 
 

@@ -17,8 +17,7 @@ from highrank.analysis.groups import (
     decades,
     group_by_previous_word,
     group_losses,
-    pair_counts,
-    word_counts,
+    training_counts,
 )
 from highrank.analysis.paper_cases import CORPUS, SPLIT, PaperCase, find_cases
 from highrank.analysis.prediction import Prediction, predict
@@ -34,6 +33,7 @@ from highrank.recipes.recipe import HeadName
 
 # Steps that agree in this many tokens, the last of which is the reference, are shown once.
 SAME_WORDS, SAME_CHARACTERS = 4, 12
+PIECE_TOKENS = 2**22  # of the training text, read at once
 
 
 @dataclass(frozen=True)
@@ -132,11 +132,12 @@ def compare(
     wanted = {*ahead, *behind, *(s for s in (cases or {}).values() if s is not None)}
     steps = _predict_steps(around, (a, b), readings, wanted, top, partial(on_stage, "predictions at the steps shown"))
 
-    train = corpus.ids("train").numpy()
     previous = around.ids[:-1][chosen]
     targets = around.ids[1:][chosen]
     losses = nll_a[chosen], nll_b[chosen], around.lines[chosen]
-    size = corpus.vocab_size
+    starts = range(0, len(corpus.splits["train"]), PIECE_TOKENS)
+    pieces = (corpus.ids("train", start + PIECE_TOKENS, start=start).numpy() for start in starts)
+    word_counts, pair_counts = training_counts(pieces, previous, targets, corpus.vocab_size)
     return Comparison(
         corpus=corpus.name,
         level=corpus.level,
@@ -149,8 +150,8 @@ def compare(
         a_better=int((gain[chosen] > 0).sum()),
         a_ahead=[steps[s] for s in ahead],
         b_ahead=[steps[s] for s in behind],
-        by_frequency=group_losses(*decades(word_counts(train, targets, size)), *losses),
-        by_pair=group_losses(*decades(pair_counts(train, previous, targets, size)), *losses),
+        by_frequency=group_losses(*decades(word_counts), *losses),
+        by_pair=group_losses(*decades(pair_counts), *losses),
         by_previous=group_by_previous_word(corpus.words, previous, *losses),
         paper_cases=None if cases is None else [Case(c, None if s is None else steps[s]) for c, s in cases.items()],
     )

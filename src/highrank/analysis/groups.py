@@ -13,7 +13,7 @@ Shapes: S steps.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,17 +69,23 @@ def decades(counts: Ints) -> tuple[list[str], Ints]:
     return names, bands.astype(np.int64)
 
 
-def word_counts(train: Ints, words: Ints, vocab_size: int) -> Ints:
-    """Count how often each of `words` occurs in training."""
-    return np.bincount(train, minlength=vocab_size)[words].astype(np.int64)
+def training_counts(pieces: Iterable[Ints], previous: Ints, words: Ints, vocab_size: int) -> tuple[Ints, Ints]:
+    """Count how often each of `words` occurs in training, and how often it follows its previous word there.
 
-
-def pair_counts(train: Ints, previous: Ints, words: Ints, vocab_size: int) -> Ints:
-    """Count how often each of `words` follows its previous word in training."""
-    pairs, counts = np.unique(train[:-1] * vocab_size + train[1:], return_counts=True)
-    wanted = previous * vocab_size + words
-    index = np.minimum(np.searchsorted(pairs, wanted), len(pairs) - 1)
-    return np.where(pairs[index] == wanted, counts[index], 0).astype(np.int64)
+    `pieces` are the training text, one after the other: it need not fit into memory.
+    """
+    of_word = np.zeros(vocab_size, dtype=np.int64)
+    pairs, pair_of_step = np.unique(previous * vocab_size + words, return_inverse=True)
+    of_pair = np.zeros(len(pairs), dtype=np.int64)
+    last = np.zeros(0, dtype=np.int64)  # the last token of the piece before
+    for piece in pieces:
+        of_word += np.bincount(piece, minlength=vocab_size)
+        text = np.concatenate([last, piece])
+        last = piece[-1:]
+        seen = text[:-1] * vocab_size + text[1:]
+        index = np.minimum(np.searchsorted(pairs, seen), len(pairs) - 1)
+        of_pair += np.bincount(index[pairs[index] == seen], minlength=len(pairs))
+    return of_word[words], of_pair[pair_of_step]
 
 
 def group_by_previous_word(

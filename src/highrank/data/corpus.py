@@ -72,15 +72,14 @@ class Corpus:
             return None
         return nll / math.log(2) * len(self.splits[split]) / self.n_bytes[split]
 
-    def ids(self, split: str, first: int | None = None) -> Tensor:
-        """Return the int64 ids of a split, or only of its first tokens."""
+    def ids(self, split: str, stop: int | None = None, *, start: int = 0) -> Tensor:
+        """Return the int64 ids of a split, or only of its tokens start..stop - 1."""
         if split not in self.splits:
             raise UserError(f'there is no split "{split}": choose valid, test or train.')
+        ids = self.splits[split][start:stop]
         if self.texts is not None:
-            text = self.texts[split]
-            stop = text.tokens if first is None else min(first, text.tokens)
-            return torch.from_numpy(text.ids(0, stop)).long()
-        return self.splits[split][:first].long()
+            ids = torch.from_numpy(self.texts[split].ids(start, start + len(ids)))
+        return ids.long()
 
 
 def load_corpus(name: str, data_dir: Path | None = None, level: Level = "word") -> Corpus:

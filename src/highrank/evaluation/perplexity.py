@@ -78,7 +78,7 @@ def evaluate(
     if len(ids) < 2:
         raise ValueError("evaluation needs at least two tokens, because the first one is not predicted")
     device = next(model.parameters()).device
-    words, targets, real = prediction_columns(ids.to(device), batch_size)
+    words, targets = prediction_columns(ids.to(device), batch_size)
     window = window or max(1, 2000 // words.shape[1])
     state = model.initial_state(words.shape[1])
     losses = []
@@ -88,20 +88,18 @@ def evaluate(
         state = hidden.state
         losses.append(nll.double())
         on_progress(min(start + window, len(words)), len(words))
-    return Evaluation(torch.cat(losses).t()[real.t()])
+    stream = torch.cat(losses).t().flatten()  # the columns one after the other, then the padding
+    return Evaluation(stream[: len(ids) - 1])
 
 
-def prediction_columns(ids: Tensor, batch_size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Cut a (T,) stream into columns: words, targets and a mask of real predictions, (ceil((T - 1) / B), B) each.
+def prediction_columns(ids: Tensor, batch_size: int) -> tuple[Tensor, Tensor]:
+    """Cut a (T,) stream into columns: words and targets, (ceil((T - 1) / B), B) each.
 
     Each column predicts consecutive targets; its first input is the token before the first of them. The last columns
-    are padded with word 0 to the same length, and the mask is False there.
+    are padded with word 0 to the same length.
     """
     n = len(ids) - 1
     batch_size = min(batch_size, n)
     length = -(-n // batch_size)
-    padding = ids.new_zeros(length * batch_size - n)
-    words = torch.cat([ids[:-1], padding]).view(batch_size, length).t()
-    targets = torch.cat([ids[1:], padding]).view(batch_size, length).t()
-    real = (torch.arange(length * batch_size, device=ids.device) < n).view(batch_size, length).t()
-    return words, targets, real
+    padded = torch.cat([ids, ids.new_zeros(length * batch_size - n)])
+    return padded[:-1].view(batch_size, length).t(), padded[1:].view(batch_size, length).t()
