@@ -9,6 +9,7 @@ from helpers import CPU, TOY
 from highrank.errors import UserError
 from highrank.evaluation.cache import cache_evaluate
 from highrank.evaluation.dynamic import dynamic_evaluate, gradient_statistics
+from highrank.runs.cache import clear_cache
 from highrank.runs.evaluations import complete_record, read_earlier
 from highrank.runs.folder import Run
 from highrank.runs.record import write_record
@@ -115,12 +116,14 @@ def test_results_of_an_earlier_state_do_not_count(run, toy_corpus):
     assert "valid, cache" in stages_of(run, toy_corpus, "cache")
 
 
-def test_results_of_an_earlier_record_are_kept(run, toy_corpus):
-    earlier = record(run, toy_corpus, "cache")
+@pytest.mark.parametrize("method", ["dynamic", "cache"])
+def test_results_of_an_earlier_record_are_kept(run, toy_corpus, method):
+    earlier = record(run, toy_corpus, method)
     (run.folder / "evaluations.jsonl").unlink()  # as on another machine
-    assert record(run, toy_corpus, earlier=earlier).cache == earlier.cache
-    assert stages_of(run, toy_corpus, "cache", earlier=earlier) == []
-    assert record(run, toy_corpus, earlier=replace(earlier, updates=1)).cache is None
+    clear_cache()
+    assert getattr(record(run, toy_corpus, earlier=earlier), method) == getattr(earlier, method)
+    assert stages_of(run, toy_corpus, method, earlier=earlier) == []
+    assert getattr(record(run, toy_corpus, earlier=replace(earlier, updates=1)), method) is None
 
 
 def test_a_damaged_line_is_an_error(run, toy_corpus):

@@ -1,72 +1,33 @@
-"""Dynamic evaluation and the cache for runs and their records.
+"""evaluations.jsonl of a run folder, and records with dynamic evaluation and the cache.
 
-These evaluations take minutes to hours, so `complete_record` appends a line to evaluations.jsonl in the run folder for
-each finished split. A result is reused if these lines or the earlier record have it for the current weights; otherwise
-it is computed. A tuned result is computed again if it was tuned on another number of tokens.
+These evaluations take minutes to hours, so `complete_record` appends a line to evaluations.jsonl for each finished
+split. A result is reused if these lines or the earlier record have it for the current weights; otherwise it is
+computed. A tuned result is computed again if it was tuned on another number of tokens.
 """
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from highrank.data.corpus import Corpus
 from highrank.errors import UserError
-from highrank.evaluation.cache import cache_evaluate
-from highrank.evaluation.dynamic import dynamic_evaluate
-from highrank.evaluation.perplexity import Evaluation
-from highrank.evaluation.tune import OnPoint, Settings, Tuning, tune_cache, tune_dynamic
-from highrank.models.language_model import LanguageModel
+from highrank.evaluation.tune import OnPoint, Settings, Tuning
 from highrank.progress import OnStage, no_stages
-from highrank.recipes import cache_settings, dynamic_settings
-from highrank.recipes.recipe import DynamicSettings
 from highrank.runs import checkpoint as checkpoints
-from highrank.runs.cache import cached_statistics
+from highrank.runs.adaptation import PUBLISHED, AdaptiveEvaluation
 from highrank.runs.folder import Run
 from highrank.runs.provenance import Provenance, provenance
 from highrank.runs.record import Adaptation, RunRecord, current_summary, read_record
 from highrank.runs.text_model import load
 from highrank.schema import from_json, to_json
 
-PUBLISHED: dict[str, Callable[[str], Settings]] = {"dynamic": dynamic_settings, "cache": cache_settings}
 RESULTS = ("dynamic", "dynamic_tuned", "cache", "cache_tuned")  # fields of RunRecord
 MAX_LISTED_POINTS = 20  # points of a search that a record lists; the cache tries thousands
-
-
-class AdaptiveEvaluation:
-    """Dynamic evaluation or the cache for one model, depending on the type of `start`, the published settings."""
-
-    def __init__(self, model: LanguageModel, corpus: Corpus, start: Settings, on_stage: OnStage = no_stages) -> None:
-        self.model = model
-        self.corpus = corpus
-        self.start = start
-        self.on_stage = on_stage
-        self.statistics: list[Tensor] = []
-        if isinstance(start, DynamicSettings):
-            on_progress = partial(on_stage, "gradient statistics")
-            self.statistics = cached_statistics(model, corpus.ids("train"), start, on_progress)
-
-    def evaluate(self, split: str, settings: Settings, label: str) -> Evaluation:
-        """Compute the perplexity of a split; progress is reported under `label`."""
-        ids = self.corpus.ids(split)
-        on_progress = partial(self.on_stage, label)
-        if isinstance(settings, DynamicSettings):
-            return dynamic_evaluate(self.model, ids, self.statistics, settings, on_progress)
-        return cache_evaluate(self.model, ids, settings, on_progress=on_progress)
-
-    def tune(self, tokens: int | None = None, on_point: OnPoint | None = None) -> Tuning:
-        """Search for the best settings on the first `tokens` of validation. The cache does not call `on_point`."""
-        ids = self.corpus.ids("valid", None if tokens is None else tokens + 1)
-        if isinstance(self.start, DynamicSettings):
-            on_progress = partial(self.on_stage, "tuning dynamic evaluation")
-            return tune_dynamic(self.model, ids, self.statistics, self.start, on_point, on_progress)
-        return tune_cache(self.model, ids, self.start, partial(self.on_stage, "tuning the cache"))
 
 
 @dataclass(frozen=True)
@@ -155,17 +116,21 @@ def complete_record(
     longest = len(corpus.splits["valid"]) - 1
     tokens = min(tune_tokens or longest, longest)
     for name in methods:
+        tuned_name = f"{name}_tuned"
+        lacks_published = getattr(record, name) is None
+        lacks_tuned = tune and _tuning_on(getattr(record, tuned_name), tokens) is None
+        if not lacks_published and not lacks_tuned:
+            continue
         published = PUBLISHED[name](corpus.name)
         method = AdaptiveEvaluation(model, corpus, published, on_stage)
-        if getattr(record, name) is None:
+        if lacks_published:
             log.evaluate(name, method, published)
-        result = f"{name}_tuned"
-        if tune and _tuning_on(getattr(record, result), tokens) is None:
-            tuning = _tuning_on(log.lines.get((result, "valid")), tokens)
+        if lacks_tuned:
+            tuning = _tuning_on(log.lines.get((tuned_name, "valid")), tokens)
             if tuning is None:
                 tuning = method.tune(tokens, on_point)
                 tuning = replace(tuning, tried=tuning.tried[:MAX_LISTED_POINTS])
-            log.evaluate(result, method, tuning.best, tuning)
+            log.evaluate(tuned_name, method, tuning.best, tuning)
     return log.add_to(record)
 
 

@@ -19,8 +19,8 @@ from highrank.evaluation.tune import OnPoint, Tuning
 from highrank.files import AnyPath, write_bytes
 from highrank.progress import OnStage, no_stages
 from highrank.recipes.recipe import CacheSettings, DynamicSettings
+from highrank.runs.adaptation import PUBLISHED, AdaptiveEvaluation
 from highrank.runs.corpora import run_corpus
-from highrank.runs.evaluations import PUBLISHED, AdaptiveEvaluation
 from highrank.runs.text_model import load
 
 SETTINGS = {"plain": (), "dynamic": ("lr", "lamb", "epsilon", "segment"), "cache": ("window", "theta", "lamb")}
