@@ -34,7 +34,8 @@ KNOBS = ("lr", "lamb", "epsilon")  # settings of dynamic evaluation that are tun
 LEAST_GAIN = 1e-4  # nats, or 0.01 % of perplexity: a smaller gain does not justify another pass over the text
 FACTORS = (2.0, math.sqrt(2))
 MOST_POINTS = 40  # of dynamic evaluation, if the loss never stops falling
-# The first grid of the cache and the neighbours of a point, as powers of 2 that multiply window and theta.
+# The first grid of the cache and the neighbours of a point: exponents of 2, which multiply window and theta.
+Place = tuple[float, float]
 GRID = [(window, theta) for window in (0.0, -1.0, 1.0, 2.0) for theta in (0.0, -0.5, 0.5, -1.0, 1.0, -2.0, 2.0)]
 NEIGHBOURS = [(window, theta) for window in (-1.0, 0.0, 1.0) for theta in (-0.5, 0.0, 0.5)]
 SMALL_LAMBDAS = (0.001, 0.002, 0.005, 0.01)
@@ -117,12 +118,12 @@ def tune_cache(
     blocks = list(read_blocks(model, ids, on_progress=on_progress))
     lambdas = sorted({*LAMBDAS, start.lamb})
     points: list[tuple[CacheSettings, float]] = []
-    losses: dict[tuple[float, float], float] = {}  # the least loss at each place of the grid
+    losses: dict[Place, float] = {}  # the least loss at each place of the grid
     seen: set[tuple[int, float]] = set()
-    places = GRID
-    least = math.inf
-    while True:
-        new: dict[tuple[float, float], tuple[int, float]] = {}  # place -> window, theta
+
+    def unseen(places: list[Place]) -> dict[Place, tuple[int, float]]:
+        """Return window and theta at each place, without pairs that were returned before."""
+        new = {}
         for place in places:
             window = max(1, round(start.window * 2 ** place[0]))
             theta = float(f"{start.theta * 2 ** place[1]:.6g}")
@@ -130,8 +131,11 @@ def tune_cache(
             if key not in seen:
                 seen.add(key)
                 new[place] = window, theta
-        if not new:
-            break
+        return new
+
+    places = GRID
+    least = math.inf
+    while new := unseen(places):
         p_model, p_caches = cache_probabilities(_with_progress(blocks, on_progress), list(new.values()))
         for (place, (window, theta)), p_cache in zip(new.items(), p_caches, strict=True):
             scored = [
