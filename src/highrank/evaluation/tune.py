@@ -14,6 +14,7 @@ The cache needs only one pass of the model, and for a given window and theta eve
         score the neighbours of the best point: half and double the window, theta divided and multiplied by sqrt(2)
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -92,16 +93,15 @@ def coarse_to_fine(start: DynamicSettings, loss: Callable[[DynamicSettings], flo
         moved = True
         while moved:
             moved = False
-            for knob in KNOBS:
-                for step in (factor, 1 / factor):
-                    while True:
-                        nearby = replace(best, **{knob: getattr(best, knob) * step})
-                        nll = loss(nearby)
-                        if nll >= least - LEAST_GAIN:
-                            break
-                        best = nearby
-                        least = nll
-                        moved = True
+            for knob, step in itertools.product(KNOBS, (factor, 1 / factor)):
+                while True:
+                    nearby = replace(best, **{knob: getattr(best, knob) * step})
+                    nll = loss(nearby)
+                    if nll >= least - LEAST_GAIN:
+                        break
+                    best = nearby
+                    least = nll
+                    moved = True
     return best
 
 
