@@ -15,6 +15,13 @@ def test_auto_is_the_gpu_if_there_is_one(monkeypatch):
     assert str(find_device("auto")) == "cpu"
 
 
+def test_a_mac_uses_its_cpu(monkeypatch):
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert str(find_device("auto")) == "cpu"
+    with pytest.raises(UserError, match="mps"):
+        find_device("mps")
+
+
 @pytest.mark.parametrize("name", ["cuda:2", "gpu", "meta"])
 def test_unavailable_devices(name, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

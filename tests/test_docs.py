@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections import Counter
 from itertools import chain
 from pathlib import Path
@@ -12,11 +13,14 @@ import pytest
 import torch
 
 import highrank
+from highrank.data.catalog import CORPORA
 from highrank.data.pydoc import pydoc_lines
+from highrank.recipes import RECIPES
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")), ROOT / "results" / "README.md"]
 HEADS = ROOT / "docs" / "heads.md"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 def prose(path):
@@ -63,6 +67,26 @@ def test_code_blocks_name_their_language(path):
     fences = re.findall(r"^```(.*)$", path.read_text(), flags=re.M)
     assert len(fences) % 2 == 0
     assert all(fences[::2])
+
+
+def test_extras_exist_and_are_installed_from_the_clone_until_there_is_a_release():
+    sources = [*(ROOT / "src").rglob("*.py"), *(ROOT / "examples").glob("*.py")]
+    text = "".join(path.read_text() for path in (*PAGES, *sources))
+    targets = re.findall(r"'(\.|highrank)\[([\w,]+)\]'", text)
+    named = re.findall(r'MissingPackageError\("[^"]+", "(\w+)"\)', text)
+    assert {folder for folder, _ in targets} == {"."}
+    assert {extra for _, extras in targets for extra in extras.split(",")} | {*named} <= {
+        *PROJECT["optional-dependencies"]
+    }
+
+
+def test_commands_that_train_at_the_papers_size_come_with_a_word_on_the_gpu():
+    published = [name for name, corpus in CORPORA.items() if not corpus.embedded]
+    for page in PAGES:
+        for block in re.findall(r"[^\n]*\n```bash\n.*?```", page.read_text(), flags=re.S):
+            recipes = re.findall(r"highrank train ([\w-]+)", block)
+            if any(name in RECIPES and RECIPES[name].data.corpus in published for name in recipes):
+                assert "GPU" in block, f"{page.name}: {block}"
 
 
 def test_git_ignores_the_folders_that_the_documented_commands_make():

@@ -33,11 +33,14 @@ def test_all_runs_every_benchmark(tmp_path, monkeypatch):
     monkeypatch.setattr(mos_nll, "CPU_SWEEPS", {"K": (1, 2), "V": (50,), "N": (5,)})
     monkeypatch.setattr(lstm, "SHAPES", {"a": ((3, 4), 2)})
     monkeypatch.setattr(step, "CPU_CASES", ("pydoc-softmax",))
-    monkeypatch.setattr(measure, "CPU_SECONDS", 0.01)
+    monkeypatch.setattr(measure, "CPU_SECONDS", 1e-6)  # shorter than any call: each is still measured
     done = highrank("bench", "all", "--device", "cpu", "--rounds", 1, cwd=tmp_path)
     assert "highrank, chunked" in done.stdout
-    for stem in ("mos_nll", "mos_nll_scaling", "lstm", "step"):
+    rows = {"mos_nll": LossRow, "mos_nll_scaling": LossRow, "lstm": lstm.LSTMRow, "step": step.StepRow}
+    for stem, row_type in rows.items():
         assert_files(tmp_path / "bench", f"{stem}_cpu")
+        for row in read_rows(tmp_path / "bench" / f"{stem}_cpu.csv", row_type):
+            assert row.median_ms or "ModuleNotFoundError" in row.status, row.status
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,35 @@ def test_train_writes_a_summary(place, trained):
     assert summary["outcome"] == "max-epochs"
 
 
+def test_tensorboard_shows_the_epochs(trained):
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    board = events.EventAccumulator(str(trained / "tensorboard")).Reload()
+    (epoch,) = Run(trained).epochs()
+    assert [(e.step, e.value) for e in board.Scalars("epoch/valid_ppl")] == [
+        (epoch.step, pytest.approx(epoch.valid_ppl, rel=1e-6))
+    ]
+
+
+# What macOS or Windows do not have, as far as it can be taken away here:
+OTHER_SYSTEM = """
+import signal, sys
+del signal.SIGHUP
+sys.modules["triton"] = sys.modules["resource"] = None
+import highrank.memory
+highrank.memory._proc_bytes = lambda path, key: None
+from highrank.__main__ import main
+main()
+"""
+
+
+def test_training_needs_neither_triton_nor_linux(place):
+    options = [*settings("data.corpus=toy"), "--out", "run", "--max-epochs", "1"]
+    command = [sys.executable, "-c", OTHER_SYSTEM, "train", "ptb-mos", *options]
+    done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=PROCESS_TIMEOUT, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((place / "run" / "summary.json").read_text())["epochs"] == 1
+
+
 def test_default_folders_are_numbered_and_the_latest_is_resumed(place):
     arguments = ("train", "ptb-mos", *settings("data.corpus=toy"), "--max-epochs", 1)
     highrank(*arguments, cwd=place)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 
 import pytest
 
@@ -90,6 +91,13 @@ def test_tensorboard_drops_events_after_the_checkpoint(tmp_path):
     assert board.Tags()["scalars"] == ["train/nll"]
     points = [(event.step, round(event.value, 3)) for event in board.Scalars("train/nll")]
     assert points == [(1, 1.0), (2, 2.1), (3, 3.1), (4, 4.1)]
+
+
+def test_without_tensorboard_the_lines_are_still_written(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    write(tmp_path, 0, [1, 2])
+    assert steps(tmp_path) == [1, 2]
+    assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]
 
 
 def test_a_folder_that_cannot_be_written_is_an_error(tmp_path):
