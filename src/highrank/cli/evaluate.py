@@ -64,20 +64,19 @@ def evaluate(
 
     if dynamic and cache:
         raise UserError("choose one of --dynamic and --cache.")
+    tune = tune or tune_tokens is not None
+    values = {"lr": lr, "lamb": lamb, "epsilon": epsilon, "segment": segment, "window": window, "theta": theta}
+    given = {key: value for key, value in values.items() if value is not None}
     if isinstance(Run(run).recipe(), DialogRecipe):
-        if dynamic or cache or batch_size > 1 or log_probs:
-            raise UserError(
-                f"{run} is a dialog model: --dynamic, --cache, --batch-size and --log-probs are for language models."
-            )
+        if dynamic or cache or tune or given or log_probs or batch_size > 1:
+            raise UserError(f"{run} is a dialog model: only --split, --data-dir, --device and --json have an effect.")
         _evaluate_dialogs(run, split, data_dir, find_device(device), as_json)
         return
-    values = {"lr": lr, "lamb": lamb, "epsilon": epsilon, "segment": segment, "window": window, "theta": theta}
     with progress() as on_stage:
         result = highrank.evaluate(
             run, split, method="dynamic" if dynamic else "cache" if cache else "plain", batch_size=batch_size,
-            tune=tune or tune_tokens is not None, tune_tokens=tune_tokens, log_probs=log_probs, data_dir=data_dir,
-            device=device, on_stage=on_stage, on_point=print_point,
-            **{key: value for key, value in values.items() if value is not None},
+            tune=tune, tune_tokens=tune_tokens, log_probs=log_probs, data_dir=data_dir, device=device,
+            on_stage=on_stage, on_point=print_point, **given,
         )  # fmt: skip
     if as_json:
         print_json(to_json(result))
