@@ -153,6 +153,14 @@ def whole_folder(folder: Path) -> Iterator[Path]:
 # --- reading --------------------------------------------------------------------------------------------------------
 
 
+def read_text(path: Path) -> str:
+    """Read a UTF-8 text file that the user has named."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read as UTF-8 text: {error}.") from None
+
+
 def read_json(path: Path, what: str) -> Any:
     """Parse a JSON file; `what` names its content in error messages."""
     try:

@@ -1,5 +1,7 @@
 import json
 
+import pytest
+
 from helpers import fails, highrank
 from hf_models import TEXT, save_model
 
@@ -38,11 +40,17 @@ def test_a_time_budget_sets_the_number_of_steps(tmp_path):
     assert json.loads((tmp_path / "out" / "uptrain.json").read_text())["steps"] >= 1
 
 
+@pytest.mark.parametrize(("option", "value"), [("--lr", -1), ("--seed", 2**64)])
+def test_an_option_out_of_range_is_an_error(tmp_path, option, value):
+    assert option in fails("uptrain", "llama", "--text", "text", option, value, cwd=tmp_path)
+
+
 def test_wrong_text_or_context_is_an_error(tmp_path):
     save_model(tmp_path / "llama")
     assert "train.txt" in fails("uptrain", "llama", "--text", "nowhere", cwd=tmp_path)
     write_text(tmp_path / "text")
     assert "16" in fails("uptrain", "llama", "--text", "text", "--context", 17, cwd=tmp_path)
-    (tmp_path / "text" / "valid.txt").write_text("w1 w2")
-    assert "valid.txt" in fails("uptrain", "llama", "--text", "text", *SMALL, cwd=tmp_path)
+    for content in (b"w1 w2", b"\xff\xfe\x00"):  # too short, not UTF-8
+        (tmp_path / "text" / "valid.txt").write_bytes(content)
+        assert "valid.txt" in fails("uptrain", "llama", "--text", "text", *SMALL, cwd=tmp_path)
     assert not (tmp_path / "uptrained").exists()

@@ -20,10 +20,10 @@ def uptrain(
         str, typer.Option(metavar="TIME", help="Training time of both models together, such as 20m.")
     ] = "20m",
     steps: Annotated[int | None, typer.Option(min=1, help="Make this many steps instead.")] = None,
-    lr: Annotated[float, typer.Option(help="Largest learning rate of AdamW.")] = 5e-5,
+    lr: Annotated[float, typer.Option(min=0.0, help="Largest learning rate of AdamW.")] = 5e-5,
     batch_size: Annotated[int, typer.Option(min=1, metavar="N", help="Windows per step.")] = 8,
     context: Annotated[int, typer.Option(min=2, metavar="N", help="Tokens per window.")] = 512,
-    seed: Annotated[int, typer.Option(help="Seed of the windows and of the mixture.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the windows and of the mixture.")] = 0,
     output: Annotated[
         Path, typer.Option("--out", metavar="FOLDER", help="New folder for the mixture, record and curves.")
     ] = Path("uptrained"),

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from highrank.errors import UserError, nearest
-from highrank.files import write_text
+from highrank.files import read_text, write_text
 from highrank.plotting import save_figure
 from highrank.report.build import Report
 from highrank.report.figures.curves import learning_curves
@@ -34,11 +34,9 @@ def write_report(report: Report, folder: Path) -> list[Path]:
 
 def update_document(document: Path, report: Report) -> bool:
     """Renew the tables between the markers of a Markdown document; return whether anything changed."""
+    old = read_text(document)
     try:
-        old = document.read_text(encoding="utf-8")
         new = fill_markers(old, report.tables, _relative(report.results, document.parent))
-    except UnicodeDecodeError:
-        raise UserError(f"{document} is not UTF-8 text.") from None
     except UserError as error:
         raise UserError(f"{document}: {error}") from None
     if new != old:

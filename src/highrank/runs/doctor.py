@@ -26,7 +26,7 @@ from highrank.analysis.diagnosis import (
 from highrank.analysis.hf import analyze_hf, check_causal, in_windows, is_plain_softmax
 from highrank.analysis.matrix import WINDOW, Options
 from highrank.analysis.record import Analysis, thin_spectrum
-from highrank.errors import UserError
+from highrank.files import read_text
 from highrank.heads import MoSHead
 from highrank.progress import OnStage, no_stages
 from highrank.runs.analysis import CPU, analyze_run, first_tokens
@@ -51,7 +51,7 @@ def diagnose(
     **options: Unpack[Options],
 ) -> DoctorRecord:
     """Diagnose the output layer of a model, and its predictions on a text if there is one."""
-    content = None if text is None else _read_text(text)
+    content = None if text is None else read_text(text)
     on_stage(f"loading {model}", 0, None)
     if Run(Path(model)).exists():
         subject = _open_run(Path(model), device)
@@ -150,10 +150,3 @@ def _open_hf(name: str, device: torch.device, precision: "Precision") -> _Subjec
         softmaxes=softmaxes,
         analyze=analyze,
     )
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read as UTF-8 text: {error}.") from None

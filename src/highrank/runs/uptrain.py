@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from highrank.errors import UserError
-from highrank.files import whole_folder, write_json
+from highrank.files import read_text, whole_folder, write_json
 from highrank.hf.mixture import convert
 from highrank.hf.pretrained import HfModel, load_hf
 from highrank.hf.uptrain import UptrainCurve, UptrainSettings, count_steps, uptrain
@@ -69,10 +69,9 @@ def uptrain_both(
 
 def _read(model: HfModel, path: Path, settings: UptrainSettings) -> Tensor:
     """Return the ids of a text file. Raise a UserError if it is missing or shorter than a window."""
-    try:
-        ids = model.encode(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path} is missing: the folder needs train.txt and valid.txt.") from None
+    if not path.exists():
+        raise UserError(f"{path} is missing: the folder needs train.txt and valid.txt.")
+    ids = model.encode(read_text(path))
     limit = getattr(model.model.config, "max_position_embeddings", None)
     if limit is not None and settings.context > limit:
         raise UserError(f"{model.name} reads at most {limit} tokens: choose a context of at most {limit}.")
