@@ -100,12 +100,13 @@ def _run(
     from highrank.plotting import save_figure
 
     output_folder(output)
-    place = find_device(device)
+    torch_device = find_device(device)
+    on_gpu = torch_device.type == "cuda"
     machine = "cpu"
-    if place.type == "cuda":
-        torch.cuda.set_device(place.index or 0)  # for libraries that use the current device
+    if on_gpu:
+        torch.cuda.set_device(torch_device.index or 0)  # for libraries that use the current device
         machine = re.sub(r"\W+", "_", torch.cuda.get_device_name().removeprefix("NVIDIA ")).lower()
-    benchmark = prepare(place, rounds or (20 if place.type == "cuda" else 5))
+    benchmark = prepare(torch_device, rounds or (20 if on_gpu else 5))
     path = output / f"{benchmark.name}_{machine}.csv"
     with progress() as on_stage:
         rows = run_benchmark(benchmark, path, partial(on_stage, f"bench {benchmark.name}"))
@@ -116,13 +117,18 @@ def _run(
     if as_json:
         print_json([to_columns(row) for row in rows])
     else:
-        table = Table(title=rows[0].machine, title_justify="left")
-        for name in rows[0].shown:
-            table.add_column(name, justify="left" if isinstance(getattr(rows[0], name), str) else "right")
-        for row in rows:
-            table.add_row(*(_cell(getattr(row, name)) for name in row.shown))
-        print_in_parts(table, repeat=2)
+        print_in_parts(_table(rows), repeat=2)
     print_written(*files, as_json=as_json)
+
+
+def _table(rows: "list[T]") -> Table:
+    """Return the columns that a terminal has room for."""
+    table = Table(title=rows[0].machine, title_justify="left")
+    for name in rows[0].shown:
+        table.add_column(name, justify="left" if isinstance(getattr(rows[0], name), str) else "right")
+    for row in rows:
+        table.add_row(*(_cell(getattr(row, name)) for name in row.shown))
+    return table
 
 
 def _cell(value: Any) -> str:

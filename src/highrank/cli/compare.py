@@ -1,7 +1,7 @@
 """`highrank compare`: two runs on the same text, step by step."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.table import Table
@@ -23,7 +23,7 @@ CONTEXT_CHARACTERS = 100  # shown before the reference
 def compare(
     run_a: Annotated[Path, typer.Argument(metavar="RUN_A", help="A run folder, as made by 'highrank train'.")],
     run_b: Annotated[Path, typer.Argument(metavar="RUN_B", help="Another run, trained on the same corpus.")],
-    split: Annotated[str, typer.Option(metavar="SPLIT", help="valid, test or train.")] = "test",
+    split: Annotated[Literal["valid", "test", "train"], typer.Option(help="The text to read.")] = "test",
     n: Annotated[int, typer.Option("--n", min=1, help="Number of steps to show, in each direction.")] = 20,
     top: Annotated[int, typer.Option(min=1, help="Number of words to show per distribution.")] = 5,
     contains: Annotated[

@@ -56,14 +56,15 @@ def doctor(
     from highrank.runs.doctor import diagnose
     from highrank.schema import to_json
 
-    where = find_device(device)
-    if tokens is None and where.type == "cpu":
+    torch_device = find_device(device)
+    if tokens is None and torch_device.type == "cpu":
         tokens = CPU_TOKENS
     output_folder(output)
     with progress() as on_stage:
         record = diagnose(
-            model, text, tokens=tokens, precision=precision, device=where, on_stage=on_stage, projection=projection
-        )
+            model, text, tokens=tokens, precision=precision, device=torch_device, on_stage=on_stage,
+            projection=projection,
+        )  # fmt: skip
     write_json(output / "doctor.json", to_json(record))
     figures = save_figure(draw_diagnosis(record), [output / "doctor.png", output / "doctor.svg"], dpi=150)
     if as_json:

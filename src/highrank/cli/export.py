@@ -2,14 +2,13 @@
 
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from highrank.cli.console import print_written, say
 from highrank.cli.options import RunFolder, parse_bytes
 from highrank.cli.train import resume_command
-from highrank.errors import UserError
 
 
 def export(
@@ -17,7 +16,7 @@ def export(
     output: Annotated[
         Path | None, typer.Option("--out", metavar="FOLDER", help="Folder for the export. Default: exports/RUN.")
     ] = None,
-    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float16",
+    dtype: Annotated[Literal["float32", "bfloat16", "float16"], typer.Option(help="Of the weights.")] = "float16",
     max_shard_size: Annotated[str, typer.Option(metavar="SIZE", help="Largest file, such as 15MB.")] = "15MB",
     averages_only: Annotated[
         bool, typer.Option("--averages-only", help="Only the best weights (averages, once averaging has started).")
@@ -39,12 +38,9 @@ def export(
     from highrank.runs.export import export_run
     from highrank.runs.folder import Run
 
-    if dtype not in ("float32", "bfloat16", "float16"):
-        raise UserError(f'the dtype "{dtype}" is not supported: choose float32, bfloat16 or float16.')
     output = output or Path("exports") / run.resolve().name
     files = export_run(Run(run), output, getattr(torch, dtype), parse_bytes(max_shard_size), averages_only)
-    size = sum(file.stat().st_size for file in files)
-    print_written((output, f"{len(files)} files, {size / 1e6:.1f} MB"))
+    _print_size(output, files)
     say(f"Turn it into a run anywhere with:\n  highrank import {shlex.quote(str(output))}")
 
 
@@ -53,9 +49,13 @@ def _export_hf(run: Path, folder: Path) -> None:
     from highrank.runs.hf_export import export_hf
 
     files = export_hf(Run(run), folder)
+    _print_size(folder, files)
+    say(f"Load it in Python with:\n  import highrank.hf\n  AutoModelForCausalLM.from_pretrained({str(folder)!r})")
+
+
+def _print_size(folder: Path, files: list[Path]) -> None:
     size = sum(file.stat().st_size for file in files)
     print_written((folder, f"{len(files)} files, {size / 1e6:.1f} MB"))
-    say(f"Load it in Python with:\n  import highrank.hf\n  AutoModelForCausalLM.from_pretrained({str(folder)!r})")
 
 
 def import_(

@@ -4,6 +4,7 @@ import contextlib
 import math
 import time
 from collections.abc import Iterator
+from typing import Any
 
 from rich.console import Console
 from rich.progress import (
@@ -34,8 +35,9 @@ def show_training(
 
     With `on_cpu`, epochs that will take long come with a warning.
     """
+    options = (console, max_epochs, time_budget, level, on_cpu)
     if not console.is_terminal:
-        yield _Lines(console, max_epochs, time_budget, level, on_cpu)
+        yield _Lines(*options)
         return
     # A narrow screen has no room for a bar beside the times.
     wide: list[ProgressColumn] = [BarColumn(bar_width=None), MofNCompleteColumn()]
@@ -48,25 +50,20 @@ def show_training(
         TextColumn("{task.fields[run_left]}"),
     ]
     with Progress(*columns, console=console, refresh_per_second=4) as bars:
-        yield _Bar(console, max_epochs, time_budget, level, on_cpu, bars)
+        yield _Bar(bars, *options)
 
 
 class _Lines(Callbacks):
     """Prints one line per epoch, and one every `LINE_EVERY_SECONDS` within it."""
 
     def __init__(
-        self,
-        console: Console,
-        max_epochs: int | None,
-        time_budget: float | None,
-        level: Level = "word",
-        on_cpu: bool = False,
+        self, console: Console, max_epochs: int | None, time_budget: float | None, level: Level, on_cpu: bool
     ) -> None:
         self.console = console
-        self.level: Level = level
-        self.on_cpu = on_cpu
         self.max_epochs = max_epochs
         self.time_budget = time_budget
+        self.level: Level = level
+        self.on_cpu = on_cpu
         self.loss = math.nan  # smoothed over about fifty windows
         self._start = time.perf_counter()
         self._first_epoch: float | None = None  # epochs before this start; a resumed run may start within an epoch
@@ -164,16 +161,8 @@ class _Lines(Callbacks):
 class _Bar(_Lines):
     """Shows the current epoch as a live bar, and prints one line per completed epoch above it."""
 
-    def __init__(
-        self,
-        console: Console,
-        max_epochs: int | None,
-        time_budget: float | None,
-        level: Level,
-        on_cpu: bool,
-        bars: Progress,
-    ) -> None:
-        super().__init__(console, max_epochs, time_budget, level, on_cpu)
+    def __init__(self, bars: Progress, *options: Any) -> None:
+        super().__init__(*options)
         self._bars = bars
         self._task: TaskID | None = None
 
