@@ -3,25 +3,21 @@
 from typing import TYPE_CHECKING, Any
 
 from highrank.analysis.record import Analysis, AnalysisRecord, Spectrum
-from highrank.plotting import BLUE, COLOURS, GREEN, ORANGE, pyplot
+from highrank.plotting import COLOURS, HEADS, pyplot
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DASHES = ("-", "--", "-.", ":")  # tell curves apart in print
-BY_HEAD = {"softmax": (BLUE, "-"), "moc": (ORANGE, "--"), "mos": (GREEN, "-")}
+BY_HEAD = {"softmax": (HEADS["softmax"], "-"), "moc": (HEADS["moc"], "--"), "mos": (HEADS["mos"], "-")}
 ROUND_OFF: dict[str, Any] = {"color": "#999999", "alpha": 0.15, "linewidth": 0, "label": "round-off: counts as zero"}
 FLOOR = 1e-19  # smaller values are drawn here: a log scale has no zero
 
 
 def plot_spectrum(record: AnalysisRecord) -> "Figure":
-    """Draw the singular values of every model of an analysis: the share of them below a threshold."""
-    title = f"Log-probabilities after {record.tokens:,} tokens of {record.corpus}, {record.split}"
-    return draw_shares(record.models, min(record.tokens, record.vocabulary), title)
-
-
-def draw_shares(models: list[Analysis], total: int, title: str) -> "Figure":
-    """Draw, for each model, the share of its `total` normalised singular values below a threshold."""
+    """Draw, for each model of an analysis, the share of its normalised singular values below a threshold."""
+    models = record.models
+    total = min(record.tokens, record.vocabulary)  # singular values
     figure, axis = pyplot().subplots(figsize=(7.5, 4.8), layout="constrained")
     lowest = 1.0
     for model, (colour, dash) in zip(models, _styles(models), strict=True):
@@ -40,7 +36,7 @@ def draw_shares(models: list[Analysis], total: int, title: str) -> "Figure":
         xlabel="normalised singular value (1 is the model's largest)",
         ylabel="singular values below it, %",
         ylim=(-2, 102),
-        title=title,
+        title=f"Log-probabilities after {record.tokens:,} tokens of {record.corpus}, {record.split}",
     )
     axis.grid(alpha=0.3)
     axis.legend(fontsize="small" if len(models) > 4 else None)
@@ -48,7 +44,7 @@ def draw_shares(models: list[Analysis], total: int, title: str) -> "Figure":
 
 
 def normalise(spectrum: Spectrum) -> list[float]:
-    """Divide the singular values by the largest."""
+    """Divide the singular values by the largest; zeros become `FLOOR`."""
     return [max(value / spectrum.values[0], FLOOR) for value in spectrum.values]
 
 
