@@ -3,9 +3,10 @@ import sys
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import linprog
 from scipy.spatial import ConvexHull
 
-from highrank.analysis.argmax import find_unargmaxable
+from highrank.analysis.argmax import can_win, find_unargmaxable
 from highrank.errors import UserError
 
 
@@ -60,6 +61,22 @@ def test_copies_tie_and_never_win_alone():
     different_bias = torch.zeros(50)
     different_bias[30] = 1
     assert find_unargmaxable(weight, different_bias).tokens == [3, 7]
+
+
+def test_a_solution_outside_its_bounds_by_round_off_is_used():
+    """A solver may leave a bound by its tolerance: here the scale of the bias, which must not be negative."""
+    calls = []
+
+    def solve(*arguments, **options):
+        assert len(calls) < 20, "the program does not end"
+        calls.append(1)
+        solution = linprog(*arguments, **options)
+        solution.x[-2] -= 1e-9
+        return solution
+
+    rows = torch.tensor([[0.02, 0.1, 0], [1, 0, 1], [-1, 0, 1]], dtype=torch.float64)  # (w, b) of three tokens
+    assert can_win(0, rows, 2, solve)
+    assert calls
 
 
 def test_the_scale_of_the_weights_does_not_matter():

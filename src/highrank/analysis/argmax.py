@@ -84,29 +84,35 @@ def losers(tokens: Tensor, directions: Tensor, weight: Tensor, on_stage: OnStage
 
 def can_win(token: int, rows: Tensor, dim: int, linprog: Any) -> bool:
     """Decide whether an h gives the token the largest product; columns of `rows` beyond `dim` are the bias."""
-    columns = rows.shape[1]
-    bounds = [(-1, 1)] * dim + [(0, 1)] * (columns - dim) + [(None, None)]  # h, s, the smallest margin
     h = rows[token] - rows.mean(0)
+    h[dim:].clamp_(min=0)  # the scale of the bias
     rivals = np.empty(0, dtype=np.int64)
     best = np.inf
     while True:
         margins = rows[token] @ h - rows @ h
         margins[token] = torch.inf
-        if margins.min() > ROUND_OFF and (dim == columns or h[-1] >= 0):
+        if margins.min() > ROUND_OFF:
             return True
         if best < NO_MARGIN:
             return False
         closest = margins.topk(min(max(FIRST_RIVALS, len(rivals)), len(rows) - 1), largest=False)
         violated = closest.indices[closest.values <= best].cpu().numpy()
         rivals = np.union1d(rivals, violated)
-        differences = (rows[token] - rows[torch.from_numpy(rivals).to(rows.device)]).cpu().numpy()
-        # maximise m subject to differences . (h, s) >= m
-        constraints = np.hstack([-differences, np.ones((len(rivals), 1))])
-        objective = np.zeros(columns + 1)
-        objective[-1] = -1
-        solution = linprog(objective, A_ub=constraints, b_ub=np.zeros(len(rivals)), bounds=bounds, method="highs")
-        best = solution.x[-1]
-        h = torch.from_numpy(solution.x[:-1]).to(rows)
+        h, best = _widest_margin(token, rivals, rows, dim, linprog)
+
+
+def _widest_margin(token: int, rivals: np.ndarray, rows: Tensor, dim: int, linprog: Any) -> tuple[Tensor, float]:
+    """Maximise the smallest margin m of a token over some rivals; return h, with the scale of the bias, and m."""
+    columns = rows.shape[1]
+    bounds = [(-1, 1)] * dim + [(0, 1)] * (columns - dim) + [(None, None)]  # h, s, m
+    differences = (rows[token] - rows[torch.from_numpy(rivals).to(rows.device)]).cpu().numpy()
+    constraints = np.hstack([-differences, np.ones((len(rivals), 1))])  # m - differences . (h, s) <= 0
+    objective = np.zeros(columns + 1)
+    objective[-1] = -1
+    solution = linprog(objective, A_ub=constraints, b_ub=np.zeros(len(rivals)), bounds=bounds, method="highs")
+    h = torch.from_numpy(solution.x[:-1]).to(rows)
+    h[dim:].clamp_(min=0)  # the solver keeps bounds up to its tolerance only
+    return h, solution.x[-1]
 
 
 def _import_linprog() -> Any:
