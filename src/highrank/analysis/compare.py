@@ -134,7 +134,7 @@ def compare(
 
     previous = around.ids[:-1][chosen]
     targets = around.ids[1:][chosen]
-    losses = nll_a[chosen], nll_b[chosen], around.lines[chosen]
+    per_step = nll_a[chosen], nll_b[chosen], around.lines[chosen]
     starts = range(0, len(corpus.splits["train"]), PIECE_TOKENS)
     pieces = (corpus.ids("train", start + PIECE_TOKENS, start=start).numpy() for start in starts)
     word_counts, pair_counts = training_counts(pieces, previous, targets, corpus.vocab_size)
@@ -146,13 +146,13 @@ def compare(
         tokens=len(gain),
         a=_describe(names[0], a, readings[0]),
         b=_describe(names[1], b, readings[1]),
-        overall=group_losses(["all"], np.zeros_like(chosen), *losses)[0],
+        overall=group_losses(["all"], np.zeros_like(chosen), *per_step)[0],
         a_better=int((gain[chosen] > 0).sum()),
         a_ahead=[steps[s] for s in ahead],
         b_ahead=[steps[s] for s in behind],
-        by_frequency=group_losses(*decades(word_counts), *losses),
-        by_pair=group_losses(*decades(pair_counts), *losses),
-        by_previous=group_by_previous_word(corpus.words, previous, *losses),
+        by_frequency=group_losses(*decades(word_counts), *per_step),
+        by_pair=group_losses(*decades(pair_counts), *per_step),
+        by_previous=group_by_previous_word(corpus.words, previous, *per_step),
         paper_cases=None if cases is None else [Case(c, None if s is None else steps[s]) for c, s in cases.items()],
     )
 

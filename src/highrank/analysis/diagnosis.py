@@ -26,7 +26,7 @@ GRADIENT_TOKENS = 2000  # enough for a mean share
 REACH_TOKENS = 16  # each needs hundreds of products with W
 BLOCK_ELEMENTS = 2**25  # of the (t, K, V) log-probabilities of a block: 256 MiB in float64
 
-Softmaxes = Iterator[tuple[Tensor, Tensor]]  # blocks of log pi (t, K) and h (t, K, D), one row per token read
+SoftmaxBlocks = Iterator[tuple[Tensor, Tensor]]  # blocks of log pi (t, K) and h (t, K, D), one row per token read
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def diagnose_weights(weight: Tensor, bias: Tensor | None = None, on_stage: OnSta
 def diagnose_gradient(
     weight: Tensor,
     bias: Tensor | None,
-    softmaxes: Softmaxes,
+    softmaxes: SoftmaxBlocks,
     targets: Tensor,  # (T,) the token after each row of `softmaxes`
     on_stage: OnStage = no_stages,
 ) -> GradientDiagnosis:

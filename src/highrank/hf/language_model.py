@@ -60,7 +60,6 @@ class HighrankForCausalLM(PreTrainedModel, GenerationMixin):
 
     config_class = HighrankConfig
     base_model_prefix = "model"
-    main_input_name = "input_ids"
     _tied_weights_keys = {"model.head.weight": "model.backbone.embedding"}  # noqa: RUF012
     _is_stateful = True  # a state cannot be shortened, so there is no assisted generation
 
@@ -107,10 +106,12 @@ class HighrankForCausalLM(PreTrainedModel, GenerationMixin):
         return {"input_ids": words, "state": state, "attention_mask": kwargs.get("attention_mask"), "logits_to_keep": 1}
 
     def _reorder_cache(self, state: list[State], rows: Tensor) -> list[State]:
+        """Return the states of the hypotheses that a beam search keeps."""
         return self.model.select_rows(state, rows)
 
     @classmethod
     def _supports_default_dynamic_cache(cls) -> bool:
+        """Return that `generate` should not pass a cache of keys and values."""
         return False
 
 

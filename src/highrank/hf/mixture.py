@@ -86,7 +86,7 @@ class Mixture(nn.Module):
         shift_labels: Tensor | None = None,  # labels that are already shifted
         num_items_in_batch: Tensor | int | None = None,  # tokens over all steps of gradient accumulation
         fused_lm_head: bool = False,
-        logits_to_keep: Any = None,
+        logits_to_keep: Any = None,  # no effect: no logits are built
         **kwargs: Any,
     ) -> MixtureOutput:
         """Return the mean loss of the labels, or its share of a larger batch, without building logits."""

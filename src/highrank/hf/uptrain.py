@@ -16,6 +16,8 @@ from torch import Tensor
 from highrank.evaluation.perplexity import in_eval_mode
 from highrank.progress import OnProgress, no_progress
 
+TIMED_PASSES = 5  # to estimate the time of a step
+
 
 @dataclass(frozen=True)
 class UptrainSettings:
@@ -38,19 +40,19 @@ class UptrainCurve:
     valid_nll: list[float]  # nats per token
 
 
-def count_steps(model: Any, ids: Tensor, settings: UptrainSettings, seconds: float, passes: int = 5) -> int:
+def count_steps(model: Any, ids: Tensor, settings: UptrainSettings, seconds: float) -> int:
     """Return how many steps fit into a time, from a few forward and backward passes that do not change the model."""
     model.train()
     windows = sample_windows(ids, settings)
     began = 0.0
-    for i in range(passes + 1):
+    for i in range(TIMED_PASSES + 1):
         if i == 1:  # the first pass compiles and allocates
             _wait(ids)
             began = time.perf_counter()
         _loss(model, next(windows)).backward()
         model.zero_grad()
     _wait(ids)
-    return max(1, int(seconds * passes / (time.perf_counter() - began)))
+    return max(1, int(seconds * TIMED_PASSES / (time.perf_counter() - began)))
 
 
 def uptrain(

@@ -18,7 +18,7 @@ from torch import Tensor
 from highrank.analysis.diagnosis import (
     GRADIENT_TOKENS,
     DoctorRecord,
-    Softmaxes,
+    SoftmaxBlocks,
     diagnose_gradient,
     diagnose_weights,
     softmaxes_of,
@@ -93,7 +93,7 @@ class _Subject:
     bias: Tensor | None
     words: Callable[[list[int]], list[str]]
     encode: Callable[[str], Tensor]
-    softmaxes: Callable[[Tensor], Softmaxes]
+    softmaxes: Callable[[Tensor], SoftmaxBlocks]
     analyze: Callable[[Tensor, OnStage, Options], Analysis]
 
 
@@ -102,7 +102,7 @@ def _open_run(folder: Path, device: torch.device) -> _Subject:
     model = loaded.model.double()
     head = model.head
 
-    def softmaxes(ids: Tensor) -> Softmaxes:
+    def softmaxes(ids: Tensor) -> SoftmaxBlocks:
         state = model.initial_state(1)
         for block in ids.split(WINDOW):
             hidden = model.backbone(block[:, None], state)
@@ -129,7 +129,7 @@ def _open_hf(name: str, device: torch.device, precision: "Precision") -> _Subjec
     probe = torch.arange(min(64, len(model.weight)), device=device)
     check_causal(model, probe)
 
-    def softmaxes(ids: Tensor) -> Softmaxes:
+    def softmaxes(ids: Tensor) -> SoftmaxBlocks:
         for hidden in in_windows(model.hidden, ids, model.context):
             yield softmaxes_of(model.layer, hidden)
 
