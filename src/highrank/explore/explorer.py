@@ -164,11 +164,11 @@ class Explorer:
             rank = int((log_p > log_p[i]).sum()) + 1
             return MixedWord(words[i], log_p[i].exp().item(), rank, log_parts[:, i].exp().tolist())
 
-        best = (log_parts - log_pi[:, None]).exp().topk(min(COMPONENT_TOP, len(log_p)))  # (K, words)
-        components = [
-            Component(weight, [Word(words[i], p) for p, i in zip(*pair, strict=True)])
-            for weight, *pair in zip(log_pi.exp().tolist(), best.values.tolist(), best.indices.tolist(), strict=True)
-        ]
+        components = []
+        for k, weight in enumerate(log_pi.exp().tolist()):
+            best = (log_parts[k] - log_pi[k]).exp().topk(min(COMPONENT_TOP, len(log_p)))
+            top_words = [Word(words[i], p) for i, p in zip(best.indices.tolist(), best.values.tolist(), strict=True)]
+            components.append(Component(weight, top_words))
         return Prediction(
             position,
             None if actual is None else mixed_word(actual),

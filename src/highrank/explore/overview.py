@@ -78,9 +78,8 @@ def component_usage(explorer: Explorer, ids: list[int]) -> list[ComponentUsage]:
     # How much more of a word a component takes than of all words, weighted by how often it does
     surplus = totals * (totals / (totals.sum(1, keepdim=True) * mean)).log()
     best = surplus.nan_to_num(-torch.inf).topk(min(SPECIALTY_WORDS, len(words)), dim=0)
-    return [
-        ComponentUsage(weight, share, [words[i] for s, i in zip(*column, strict=True) if s > 0])
-        for weight, share, *column in zip(
-            weights.mean(0).tolist(), mean.tolist(), best.values.t().tolist(), best.indices.t().tolist(), strict=True
-        )
-    ]
+    usage = []
+    for k, weight in enumerate(weights.mean(0).tolist()):
+        specialty = [words[i] for i in best.indices[best.values[:, k] > 0, k].tolist()]
+        usage.append(ComponentUsage(weight, mean[k].item(), specialty))
+    return usage
