@@ -7,7 +7,7 @@ from scipy.optimize import linprog
 from scipy.spatial import ConvexHull
 
 from highrank.analysis.argmax import can_win, find_unargmaxable
-from highrank.errors import UserError
+from highrank.errors import MissingPackageError
 
 
 def corners(points):
@@ -90,5 +90,5 @@ def test_the_scale_of_the_weights_does_not_matter():
 
 def test_without_scipy_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)
-    with pytest.raises(UserError, match=r"highrank\[doctor\]"):
+    with pytest.raises(MissingPackageError, match=r"\[doctor\]"):
         find_unargmaxable(torch.randn(5, 2))

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 
 import highrank.hf
 from hf_models import make_model, separate, some_ids
-from highrank.errors import UserError
+from highrank.errors import MissingPackageError, UserError
 from highrank.hf import convert
 
 FAMILIES = ["gpt2", "llama", "qwen2", "qwen3", "gemma", "gemma3_text", "opt", "gpt_neox"]  # Pythia is a GPT-NeoX
@@ -231,7 +231,7 @@ def test_a_loss_that_would_skip_the_mixture_is_an_error(mixture):
 
 def test_without_transformers_the_import_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(UserError, match=r"highrank\[hf\]"):
+    with pytest.raises(MissingPackageError, match=r"\[hf\]"):
         importlib.reload(highrank.hf)
 
 
