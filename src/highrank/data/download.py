@@ -22,7 +22,10 @@ RANGE_NOT_SATISFIABLE = 416
 
 
 def download_corpus(info: CorpusInfo, folder: Path, on_progress: OnProgress = no_progress) -> None:
-    """Fill a new folder with the files of a corpus. What has arrived of the archive is kept beside it until then."""
+    """Download the archive of a corpus and fill a new folder with its files.
+
+    The archive is kept beside the folder until it is complete, so a second call continues an interrupted download.
+    """
     if info.embedded:
         raise UserError(f"{info.name} comes with Python: there is nothing to download.")
     if info.archive is None:
@@ -47,7 +50,7 @@ def download_corpus(info: CorpusInfo, folder: Path, on_progress: OnProgress = no
 
 
 def fetch(url: str, path: Path, on_progress: OnProgress = no_progress) -> None:
-    """Download a file. What `path` already holds is not requested again."""
+    """Download a file, or the rest of it if `path` holds its beginning."""
     done = path.stat().st_size if path.exists() else 0
     # Some servers reject the default user agent of urllib.
     headers = {"User-Agent": f"highrank/{__version__}", "Range": f"bytes={done}-"}

@@ -81,9 +81,9 @@ def build_model(spec: ModelSpec, vocab_size: int) -> LanguageModel:
     if not spec.lower_components:
         head = build_head(spec, spec.hidden_sizes[-1], vocab_size, weight, shared_mask=spec.shared_latent_mask)
         return LanguageModel(backbone, head)
-    layers = 1 + len(spec.lower_components)
+    n_layers = 1 + len(spec.lower_components)
     doc = DOCHead(
-        spec.hidden_sizes[: -1 - layers : -1],  # the last layer's first
+        spec.hidden_sizes[::-1][:n_layers],  # the last layer's first
         spec.embed_dim,
         vocab_size,
         (spec.n_components - sum(spec.lower_components), *spec.lower_components),

@@ -35,9 +35,8 @@ __all__ = [
     "overrides",
 ]
 
-# Those of language models:
-LANGUAGE = (penn, wikitext2, one_billion, text8, pydoc, own_text)
-RECIPES = {recipe.name: recipe for part in LANGUAGE for recipe in part.RECIPES}
+LANGUAGE_MODULES = (penn, wikitext2, one_billion, text8, pydoc, own_text)
+RECIPES = {recipe.name: recipe for module in LANGUAGE_MODULES for recipe in module.RECIPES}  # of language models
 DIALOG_RECIPES = {recipe.name: recipe for recipe in switchboard.RECIPES}
 ALL_RECIPES: dict[str, AnyRecipe] = {**RECIPES, **DIALOG_RECIPES}
 

@@ -14,10 +14,10 @@ AveragingName = Literal["nt-asgd", "two-tailed", "none"]
 
 @dataclass(frozen=True)
 class DataSpec:
-    """The training text: a corpus of the catalog, a folder with train.txt, valid.txt and test.txt, or one prepared."""
+    """The training text: a corpus of the catalog, a folder with three text files, or a prepared corpus."""
 
     corpus: str
-    level: Literal["word", "char", "bpe"] = "word"  # for a folder with a tokenizer: the level of that
+    level: Literal["word", "char", "bpe"] = "word"  # a folder with a tokenizer replaces "word" by its own level
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class ModelSpec:
     dropout_hidden: float = 0.0  # variational, between layers
     dropout_output: float = 0.0  # variational, on g
     dropout_latent: float = 0.0  # variational, on the context vectors h
-    shared_latent_mask: bool = False  # that dropout drops the same features in all K components
+    shared_latent_mask: bool = False  # whether that dropout drops the same features in all K components
     weight_drop: float = 0.0  # on the recurrent matrices
 
 
@@ -50,8 +50,8 @@ class ScheduleSpec:
     finetune_lr: float | None = None  # None: same as lr
     clip: float = 0.25  # maximum norm of the gradient
     weight_decay: float = 1.2e-6
-    averaging: AveragingName = "nt-asgd"
     # two-tailed: adaptive, from the first step (`training.two_tailed`). none: the learning rate is annealed instead.
+    averaging: AveragingName = "nt-asgd"
     nonmono: int = 5  # averaging or annealing starts when validation is worse than the best before this many epochs
     anneal: float = 4.0  # divides the learning rate, with averaging "none"
     patience: int = 10  # a stage ends when validation is worse than the best before its last `patience` epochs
@@ -61,8 +61,8 @@ class ScheduleSpec:
     finetune_max_epochs: int = 1000  # of each
     eval_batch_size: int = 10  # columns, for validation after each epoch
     sample_below: float | None = None  # mixtures: the loss samples gradients of smaller responsibilities; None: exact
-    precision: PrecisionName = "auto"
     # auto: mixed on an NVIDIA GPU, float32 elsewhere. mixed: float16 LSTM (cuDNN's persistent kernel), bfloat16 head.
+    precision: PrecisionName = "auto"
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,12 @@ R = TypeVar("R", bound=AnyRecipe)
 
 
 def flat(resolved: dict[str, Any]) -> dict[str, Any]:
-    """{"train": {"lr": 20}} -> {"train.lr": 20}"""
+    """Return the values of a resolved recipe by dotted key: {"train": {"lr": 20}} -> {"train.lr": 20}."""
     return {f"{part}.{key}": v for part, spec in resolved.items() if isinstance(spec, dict) for key, v in spec.items()}
 
 
-def from_resolved(data: Any, where: str) -> AnyRecipe:
-    """Rebuild and check the recipe that `resolved()` returned; `where` names its file in errors."""
+def from_resolved(data: Any, file: str) -> AnyRecipe:
+    """Rebuild and check the recipe that `resolved()` returned; `file` is named in errors."""
     try:
         recipe: AnyRecipe
         if "decoding" in data:
@@ -39,7 +39,7 @@ def from_resolved(data: Any, where: str) -> AnyRecipe:
             recipe = Recipe(data["name"], "", DataSpec(**data["data"]), model, TrainSpec(**data["train"]))
         check(recipe)
     except (KeyError, TypeError, UserError) as error:
-        raise UserError(f"{where} does not hold a valid recipe ({error}).") from None
+        raise UserError(f"{file} does not hold a valid recipe ({error}).") from None
     return recipe
 
 

@@ -55,7 +55,7 @@ class MetricsWriter:
 
 
 def read_epochs(path: Path) -> list[EpochMetrics]:
-    """Return the lines of completed epochs. A missing file has none; neither has a line that a kill cut short."""
+    """Return the metrics of completed epochs. A missing file has none, and a line that a kill cut short is ignored."""
     if not path.exists():
         return []
     try:

@@ -15,7 +15,7 @@ from highrank.device import find_device
 from highrank.errors import UserError
 from highrank.evaluation.perplexity import Evaluation, evaluate
 from highrank.evaluation.score import bits_per_character
-from highrank.evaluation.tune import OnPoint, Tuning
+from highrank.evaluation.tune import OnPoint, Settings, Tuning
 from highrank.files import AnyPath, write_bytes
 from highrank.progress import OnStage, no_stages
 from highrank.recipes.recipe import CacheSettings, DynamicSettings
@@ -72,20 +72,21 @@ def evaluate_run(
     model = load(run, device).model
     corpus = run_corpus(Path(run), data_dir)
     ids = corpus.ids(split)
-    used: dict[str, Any] = {}
+    stage = f"evaluating {split}"
+    used: Settings | None = None
+    tuning: Tuning | None = None
     if method == "plain":
-        result = evaluate(model, ids, batch_size, on_progress=partial(on_stage, f"evaluating {split}"))
+        result = evaluate(model, ids, batch_size, on_progress=partial(on_stage, stage))
     else:
-        values: dict[str, Any] = dict(settings)
-        start = replace(PUBLISHED[method](corpus.name), **values)
-        adaptive = AdaptiveEvaluation(model, corpus, start, on_stage)
+        given: dict[str, Any] = dict(settings)
+        used = replace(PUBLISHED[method](corpus.name), **given)
+        adaptive = AdaptiveEvaluation(model, corpus, used, on_stage)
         if tune:
             if tune_tokens is None and method == "dynamic" and device.type == "cpu":
                 tune_tokens = CPU_TUNE_TOKENS
-            used["tuned"] = adaptive.tune(tune_tokens, on_point)
-            start = used["tuned"].best
-        used[method] = start
-        result = adaptive.evaluate(split, start, f"evaluating {split}")
+            tuning = adaptive.tune(tune_tokens, on_point)
+            used = tuning.best
+        result = adaptive.evaluate(split, used, stage)
     if log_probs is not None:
         write_log_probs(Path(log_probs), result)
     return RunEvaluation(
@@ -97,7 +98,9 @@ def evaluate_run(
         perplexity=result.perplexity,
         bits_per_character=bits_per_character(result.perplexity) if corpus.level == "char" else None,
         bits_per_byte=corpus.bits_per_byte(split, result.nll),
-        **used,
+        dynamic=used if isinstance(used, DynamicSettings) else None,
+        cache=used if isinstance(used, CacheSettings) else None,
+        tuned=tuning,
     )
 
 

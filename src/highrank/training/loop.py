@@ -7,7 +7,7 @@ save a checkpoint and pause.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from highrank.evaluation.score import perplexity
 from highrank.training.callbacks import Callbacks, EpochMetrics, UpdateMetrics
@@ -21,6 +21,8 @@ EPOCH_CHECKPOINT_SECONDS = 20.0
 
 Pause = Literal["max-epochs", "time-budget", "interrupted"]
 Outcome = Literal["finished"] | Pause
+Action = Literal["continue", "save", "time-budget", "interrupted"]
+ACTIONS: tuple[Action, ...] = get_args(Action)  # the most urgent one last
 
 
 class Timer:
@@ -162,22 +164,22 @@ class Loop:
         self.callbacks.message(f"stage {stage} has ended: finetuning from the weights of epoch {best_epoch}")
 
     def _save_or_pause(self, save_after: float) -> Pause | None:
-        """Save if the last checkpoint is `save_after` seconds old. If it is time to pause, return the reason instead.
-
-        All ranks do the same: the last of these three that any of them asks for.
-        """
-        wish = 0
+        """Save if the last checkpoint is `save_after` seconds old. If training must pause, return the reason."""
+        action: Action = "continue"
         if self._since_save.seconds() >= save_after:
-            wish = 1
+            action = "save"
         if self.time_budget is not None and self._since_start.seconds() >= self.time_budget:
-            wish = 2
+            action = "time-budget"
         if self.should_stop():
-            wish = 3
-        wish = self.training.ranks.largest(wish)
-        if wish == 1:
+            action = "interrupted"
+        # Clocks and signals differ between ranks, so all of them do the most urgent thing that any of them has to do.
+        action = ACTIONS[self.training.ranks.largest(ACTIONS.index(action))]
+        if action == "continue":
+            return None
+        if action == "save":
             self._save()
-        reasons: dict[int, Pause] = {2: "time-budget", 3: "interrupted"}
-        return reasons.get(wish)
+            return None
+        return action
 
     def _save(self) -> None:
         self._count_seconds()
