@@ -11,7 +11,7 @@ from highrank.data.corpus import (
     load_corpus,
     read_corpus,
 )
-from highrank.data.folders import cache_folder, find_folder
+from highrank.data.folders import cache_folder
 from highrank.errors import UserError
 
 
@@ -130,36 +130,6 @@ def test_a_truncated_file_of_the_catalog_is_named(tmp_path):
     write(tmp_path / "penn")
     with pytest.raises(UserError, match=r"train.txt of penn.* 6 .*929,589"):
         load_corpus("penn", tmp_path)
-
-
-def test_a_missing_corpus_names_the_folder_and_the_variable(tmp_path):
-    with pytest.raises(UserError, match=f"{cache_folder()}.*HIGHRANK_DATA"):
-        load_corpus("penn")
-
-
-def test_a_corpus_is_found_through_the_environment_variable(tmp_path, monkeypatch):
-    monkeypatch.setenv("HIGHRANK_DATA", str(write(tmp_path / "penn").parent))
-    assert find_folder("penn", None) == tmp_path / "penn"
-
-
-def test_a_given_folder_is_searched_instead_of_the_environment_variable(tmp_path, monkeypatch):
-    monkeypatch.setenv("HIGHRANK_DATA", str(write(tmp_path / "penn").parent))
-    other = write(tmp_path / "other")
-    assert find_folder("penn", other) == other
-
-
-def test_the_cache_is_in_the_users_cache_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "here"))
-    assert cache_folder() == tmp_path / "here" / "highrank"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert cache_folder() == tmp_path / ".cache" / "highrank"
-
-
-def test_a_folder_of_the_corpuss_name_comes_before_the_folder_itself(tmp_path):
-    write(tmp_path)
-    write(tmp_path / "penn")
-    assert find_folder("penn", tmp_path) == tmp_path / "penn"
 
 
 def test_any_folder_is_a_corpus_named_by_its_absolute_path(tmp_path, monkeypatch):

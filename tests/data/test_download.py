@@ -130,8 +130,3 @@ def test_the_command_downloads_where_other_commands_look(server, tmp_path, monke
 @pytest.mark.parametrize("name", ["penn", "one-billion-word", "switchboard"])
 def test_the_command_says_where_to_get_the_others(name, tmp_path):
     assert CORPORA[name].source in fails("data", "get", name, cwd=tmp_path)
-
-
-def test_the_published_archives_hold_every_file_that_a_corpus_needs():
-    assert set(CORPORA["wikitext-2"].archive.files.values()) == {"train.txt", "valid.txt", "test.txt"}
-    assert set(CORPORA["text8"].archive.files.values()) == {"text8"}

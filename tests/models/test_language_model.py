@@ -22,6 +22,8 @@ MOS = {"head": "mos", "embed_dim": 6, "hidden_sizes": (8, 5), "n_components": 3}
         ("wt2-doc", 33_278, 36_639_278),
         ("ptb-softmax", 10_000, 24_221_600),  # as awd-lstm-lm prints
         ("wt2-softmax", 33_278, 33_556_078),
+        ("1b-softmax", 100_000, 119_293_600),  # the paper prints 119M and 113M
+        ("1b-mos", 100_000, 112_850_364),
         ("text8-softmax", 27, 8_424_475),
         ("text8-mos7", 27, 8_448_517),
         ("text8-mos7-equal", 27, 8_474_277),  # the paper prints 8.45M, which its sizes do not give

@@ -8,7 +8,6 @@ import torch
 from helpers import write_toy_dialogs
 from highrank.data.dialog import read_dialog_corpus
 from highrank.errors import UserError
-from highrank.models import build_model
 from highrank.recipes import ALL_RECIPES, DIALOG_RECIPES, RECIPES, get_recipe, override, overrides
 from highrank.recipes.settings import check, flat, format_setting, from_resolved
 from highrank.training.stages import Training
@@ -49,16 +48,6 @@ def test_every_recipe_takes_two_steps(name, toy_corpus, tmp_path):
     assert all(not torch.equal(a, p) for a, p in zip(before, training.model.parameters(), strict=True))
 
 
-def test_training_samples_the_gradients_of_small_responsibilities(toy_corpus):
-    recipe = override(shrink(get_recipe("ptb-mos")), ["train.sample_below=0.5"])
-    training = Training(recipe, toy_corpus, torch.device("cpu"))
-    assert training.model.head.sample_below == 0.5
-    training.update(next(iter(training.minibatches())))
-    assert np.isfinite(training.read_totals())
-    with pytest.raises(UserError, match=r"train\.sample_below"):
-        override(recipe, ["train.sample_below=1.5"])
-
-
 def test_recipes_have_the_released_hyper_parameters():
     ptb, wt2 = RECIPES["ptb-mos"], RECIPES["wt2-mos"]
     assert (ptb.model.embed_dim, ptb.model.hidden_sizes, ptb.model.n_components) == (280, (960, 960, 620), 15)
@@ -78,13 +67,6 @@ def test_the_plus_recipes_change_only_the_training(name):
     assert (new["partial_shuffle"], new["averaging"], new["finetunes"]) == (True, "two-tailed", 3)
     others = [r.train for r in RECIPES.values() if r.paper and r.data.level == "word"]
     assert not any(t.partial_shuffle or t.averaging == "two-tailed" for t in others)
-
-
-@pytest.mark.parametrize(("name", "millions"), [("1b-mos", 113), ("1b-softmax", 119)])
-def test_the_1b_models_have_the_papers_sizes(name, millions):
-    with torch.device("meta"):
-        model = build_model(RECIPES[name].model, vocab_size=100_000)
-    assert round(model.n_parameters() / 1e6) == millions
 
 
 def test_settings_override_values_of_every_type():
@@ -126,6 +108,7 @@ def test_settings_override_values_of_every_type():
         ("model.lower_components=2,2,2", "model.lower_components"),
         ("train.input_noise=-0.1", "train.input_noise"),
         ("train.adversarial=-1", "train.adversarial"),
+        ("train.sample_below=1.5", "train.sample_below"),
         ("train.clip=0", "train.clip"),
         ("train.max_epochs=0", "train.max_epochs"),
         ("train.finetune_max_epochs=0", "train.finetune_max_epochs"),
