@@ -3,6 +3,7 @@
     python benchmarks/transformer_heads.py time --data-dir corpora --out results      # step times, alone on the GPU
     python benchmarks/transformer_heads.py train --corpus penn --head mos --dim 128 --data-dir corpora --out results
     python benchmarks/transformer_heads.py table --out results                        # results/transformer_heads.csv
+    python benchmarks/transformer_heads.py draw --out results                         # results/transformers.png
 
 Heads: softmax, moc, mos (from scratch), converted (a softmax that becomes a mixture after half of the steps). All have
 the same number of parameters: the feed-forward layers of the mixtures are narrower. `--equal steps` gives all of them
@@ -31,6 +32,9 @@ from highrank.data.text8 import text8_file
 from highrank.data.tokenizer import encode_lines, train_tokenizer
 from highrank.files import write_json
 from highrank.heads import Head, MoCHead, MoSHead, SoftmaxHead
+from highrank.ops.cuda_graph import capture
+from highrank.plotting import HEADS as HEADS_COLOURS
+from highrank.plotting import PURPLE, pyplot, save_figure
 from highrank.runs.provenance import provenance
 
 HEADS = ("softmax", "moc", "mos", "converted")
@@ -39,6 +43,7 @@ BATCH = 32  # windows per step
 COMPONENTS = 4
 ANALYZED = 3000  # tokens of validation, for rank and gradient share
 SLAB_BYTES = 2**29
+EAGER_STEPS = 11  # before a capture, so that libraries choose algorithms and the optimizer creates its state
 
 
 # --- the model ------------------------------------------------------------------------------------------------------
@@ -139,7 +144,11 @@ def load_data(name: str, data_dir: Path, cache: Path) -> Data:
 
 
 class Trainer:
-    """Trains one transformer with AdamW and a cosine schedule, in bfloat16 on a GPU."""
+    """Trains one transformer with AdamW and a cosine schedule, in bfloat16 on a GPU.
+
+    On a GPU, the first steps run eagerly; then the step is captured as a CUDA graph and replayed, because launching its
+    kernels one by one takes longer than running them. Converting the head starts this again.
+    """
 
     def __init__(self, arguments: argparse.Namespace, head: str, data: Data, steps: int, dropout: float) -> None:
         torch.manual_seed(arguments.seed)
@@ -150,26 +159,59 @@ class Trainer:
         self.lr = arguments.lr
         self.data = Data({s: ids.to(self.device) for s, ids in data.splits.items()}, data.vocab_size)
         self.model = Transformer(head, data.vocab_size, arguments.dim, arguments.layers, dropout).to(self.device)
-        options: dict[str, Any] = {"betas": (0.9, 0.95), "weight_decay": 0.1, "fused": self.device.type == "cuda"}
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=self.lr, **options)
+        cuda = self.device.type == "cuda"
+        options: dict[str, Any] = {"betas": (0.9, 0.95), "weight_decay": 0.1, "fused": cuda, "capturable": cuda}
+        lr = torch.tensor(self.lr, device=self.device)  # a tensor, because a graph would keep the value of a number
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=lr, **options)
+        self.offsets = torch.arange(WINDOW + 1, device=self.device)
+        self.windows = torch.zeros(BATCH, WINDOW + 1, dtype=torch.long, device=self.device)
+        self.stream = torch.cuda.Stream(self.device) if cuda else None
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.eager_steps = EAGER_STEPS  # left before the capture
+
+    def convert(self) -> None:
+        """Replace the softmax by an equal mixture, and train its new parameters too."""
+        self.optimizer.add_param_group({"params": self.model.convert()})
+        self.graph = None
+        self.eager_steps = EAGER_STEPS
 
     def train_step(self) -> None:
         if self.head == "converted" and self.step == self.steps // 2:
-            self.optimizer.add_param_group({"params": self.model.convert()})
+            self.convert()
         warmup = min(1.0, (self.step + 1) / (0.05 * self.steps))
         cosine = 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * self.step / self.steps))
         for group in self.optimizer.param_groups:
-            group["lr"] = self.lr * warmup * cosine
+            group["lr"].fill_(self.lr * warmup * cosine)
         ids = self.data.splits["train"]
         starts = torch.randint(len(ids) - WINDOW, (BATCH, 1), device=self.device)
-        windows = ids[starts + torch.arange(WINDOW + 1, device=self.device)]  # (B, T + 1)
+        self.windows.copy_(ids[starts + self.offsets])
+        if self.stream is None:
+            self._update()
+        elif self.eager_steps > 0:
+            self._update_on(self.stream)
+            self.eager_steps -= 1
+        else:
+            if self.graph is None:
+                self.graph, _ = capture(self._update, self.device)  # records the step without running it
+            self.graph.replay()
+        self.step += 1
+
+    def _update(self) -> None:
+        """Train on `windows`. Ends without gradients, so a graph allocates its own."""
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
-            loss = self.model.head(self.model.hidden(windows[:, :-1]), windows[:, 1:]).mean()
+            loss = self.model.head(self.model.hidden(self.windows[:, :-1]), self.windows[:, 1:]).mean()
         loss.backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        self.step += 1
+
+    def _update_on(self, stream: torch.cuda.Stream) -> None:
+        """Update on a side stream, as steps before a capture have to."""
+        current = torch.cuda.current_stream(self.device)
+        stream.wait_stream(current)
+        with torch.cuda.stream(stream):
+            self._update()
+        current.wait_stream(stream)
 
     @torch.no_grad()
     def loss(self, split: str) -> float:
@@ -223,7 +265,7 @@ def measure_step_times(arguments: argparse.Namespace) -> None:
         for head in HEADS:
             trainer = Trainer(arguments, head, data, 10**6, 0.1)
             if head == "converted":  # the half of the steps that has the mixture
-                trainer.optimizer.add_param_group({"params": trainer.model.convert()})
+                trainer.convert()
             times[f"{key}-{head}"] = _step_ms(trainer, arguments.timed)
         softmax = times[f"{key}-softmax"]
         times[f"{key}-converted"] = (times[f"{key}-converted"] + softmax) / 2
@@ -232,15 +274,15 @@ def measure_step_times(arguments: argparse.Namespace) -> None:
 
 
 def _step_ms(trainer: Trainer, steps: int) -> float:
-    """Return the median time of a step, after as many that warm up."""
+    """Return the median time of a step, after the eager ones and as many that warm up."""
     times = []
-    for _ in range(2 * steps):
+    for _ in range(EAGER_STEPS + 2 * steps):
         began = time.perf_counter()
         trainer.train_step()
         if trainer.device.type == "cuda":
             torch.cuda.synchronize()
         times.append(1e3 * (time.perf_counter() - began))
-    return sorted(times[steps:])[steps // 2]
+    return sorted(times[-steps:])[steps // 2]
 
 
 def train(arguments: argparse.Namespace) -> None:
@@ -303,18 +345,72 @@ def best_dropout(arguments: argparse.Namespace) -> float:
 
 
 def write_table(arguments: argparse.Namespace) -> None:
-    """Write all records as one CSV, and print the main columns."""
-    rows = [{k: v for k, v in record.items() if k != "curve"} for record in read_records(arguments.out)]
+    """Write all records as one CSV file, and print the means over seeds at the best dropout as Markdown."""
+    records = read_records(arguments.out)
+    rows = [{**record, "curve": " ".join(f"{p['valid_loss']:.4f}" for p in record["curve"])} for record in records]
     write_csv(arguments.out / "transformer_heads.csv", rows)
-    for row in rows:
-        sizes = f"{row['corpus']:11} D={row['dim']:<4} {row['head']:10} {row['equal']:6} dropout {row['dropout']:<5}"
-        losses = f"valid {row['valid_loss']:.4f} test {row['test_loss']:.4f}"
-        print(f"{sizes} seed {row['seed']} {losses} rank {row['rank']} share {row['gradient_share']:.3f}")
+    columns = ["corpus", "dim", "head", "equal", "steps", "step_ms", "valid_loss", "test_loss", "rank"]
+    columns += ["effective_rank", "gradient_share", "reach"]
+    print("|", " | ".join(columns), "|")
+    print("|", " | ".join("---" for _ in columns), "|")
+    for group in groups(records):
+        cells = [shown(mean(group, name)) for name in columns]
+        print("|", " | ".join(cells), "|")
+
+
+def shown(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def groups(records: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Return the seeds of each corpus, size, head and comparison, at the dropout that was best for the softmax."""
+    by_setting: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for record in records:
+        others = [r for r in records if all(r[k] == record[k] for k in ("corpus", "dim", "head"))]
+        if record["dropout"] == min(others, key=lambda r: r["valid_loss"])["dropout"]:
+            key = (record["corpus"], record["dim"], record["equal"], HEADS.index(record["head"]))
+            by_setting.setdefault(key, []).append(record)
+    return [by_setting[key] for key in sorted(by_setting)]
+
+
+def mean(records: list[dict[str, Any]], key: str) -> Any:
+    """Return the mean of a number over seeds; what is the same in all of them stays as it is."""
+    values = [record[key] for record in records if record[key] is not None]
+    if len(set(values)) <= 1:
+        return values[0] if values else None
+    return sum(values) / len(values)
+
+
+def draw(arguments: argparse.Namespace) -> None:
+    """Draw the loss of each head minus that of the softmax: one dot per seed, corpora and sizes side by side."""
+    same_setting = groups(read_records(arguments.out))
+    softmax = {(g[0]["corpus"], g[0]["dim"]): mean(g, "valid_loss") for g in same_setting if g[0]["head"] == "softmax"}
+    colours = {"moc": HEADS_COLOURS["moc"], "mos": HEADS_COLOURS["mos"], "converted": PURPLE}
+    names = {"moc": "MoC", "mos": "MoS from scratch", "converted": "softmax, converted to MoS at half time"}
+    figure, panels = pyplot().subplots(1, 2, figsize=(9, 4), sharey=True, layout="constrained")
+    for panel, equal in zip(panels, ("steps", "time"), strict=True):
+        shown = [g for g in same_setting if g[0]["equal"] == equal and g[0]["head"] in colours]
+        settings = sorted({(g[0]["corpus"], g[0]["dim"]) for g in shown})
+        for group in shown:
+            head = group[0]["head"]
+            setting = (group[0]["corpus"], group[0]["dim"])
+            x = settings.index(setting) + 0.2 * (list(colours).index(head) - 1)
+            gains = [r["valid_loss"] - softmax[setting] for r in group]
+            panel.plot([x] * len(gains), gains, "o", color=colours[head], label=names[head], alpha=0.8)
+        panel.axhline(0, color=HEADS_COLOURS["softmax"], label="softmax")
+        panel.set_xticks(range(len(settings)), [f"{corpus}\nD = {dim}" for corpus, dim in settings], fontsize=8)
+        panel.set_title(f"equal {equal}, equal parameters", fontsize=10)
+    panels[0].set_ylabel("validation loss minus the softmax's, nats")
+    by_label = dict(zip(*reversed(panels[0].get_legend_handles_labels()), strict=True))
+    figure.legend(by_label.values(), by_label.keys(), fontsize=8, ncols=4, loc="outside lower center")
+    save_figure(figure, [arguments.out / "transformers.png"])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("time", "train", "table"))
+    parser.add_argument("command", choices=("time", "train", "table", "draw"))
     parser.add_argument("--corpus", default="penn")
     parser.add_argument("--corpora", nargs="+", default=["penn", "wikitext-2", "text8"], help="of time")
     parser.add_argument("--dims", type=int, nargs="+", default=[128, 256], help="of time")
@@ -332,7 +428,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path, default=Path("transformer_heads"))
     arguments = parser.parse_args()
-    commands = {"time": measure_step_times, "train": train, "table": write_table}
+    commands = {"time": measure_step_times, "train": train, "table": write_table, "draw": draw}
     commands[arguments.command](arguments)
 
 

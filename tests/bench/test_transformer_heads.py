@@ -36,6 +36,7 @@ def test_a_softmax_and_its_mixtures_are_trained_and_tabulated(script, tmp_path, 
     run(*train, "--head", "mos", "--equal", "time")
     run(*train, "--head", "converted")
     run("table")
+    run("draw")
     records = {r["head"]: r for r in script.read_records(tmp_path / "out")}
     assert (tmp_path / "out" / "transformer_heads.csv").read_text().count("\n") == 4
     assert {r["dropout"] for r in records.values()} == {0.2}

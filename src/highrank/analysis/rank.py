@@ -66,7 +66,10 @@ def singular_values(matrix: Tensor) -> Tensor:
     """Return all singular values, largest first, by bidiagonalisation."""
     if matrix.shape[0] < matrix.shape[1]:  # LAPACK is several times faster on the small square that QR leaves
         matrix = torch.linalg.qr(matrix.mT, mode="r").R
-    return torch.linalg.svdvals(matrix, driver=SVD_DRIVER if matrix.is_cuda else None)
+    values = torch.linalg.svdvals(matrix, driver=SVD_DRIVER if matrix.is_cuda else None)
+    if not values.isfinite().all():  # otherwise the rank would silently be 0
+        raise ArithmeticError("the singular values are not finite: are the log-probabilities?")
+    return values
 
 
 def press_tolerance(s_max: float, rows: int, columns: int) -> float:
