@@ -23,6 +23,8 @@ VERSION = 1
 INT32 = 4  # Megatron's code of the dtype
 ID_BYTES = 4
 
+Mode = Literal["c", "r+"]  # of a mapped array: changes stay in memory, or are written to the file
+
 
 @dataclass(frozen=True)
 class IndexedText:
@@ -59,10 +61,10 @@ class IndexedText:
 
     def starts(self, first: int, last: int) -> np.ndarray:
         """Return the positions of the first tokens of sentences first..last - 1, and the end of the last one."""
-        sizes = _map(self.idx_file, "<i4", HEADER.size + 4 * first, last - first)
+        sizes = self._sizes(first, last - first)
         if sizes.min() < 1:
             raise self.damaged(self.idx_file)
-        (byte,) = _map(self.idx_file, "<i8", HEADER.size + 4 * self.sentences + 8 * first, 1)
+        (byte,) = self._first_bytes(first, 1)
         return byte // ID_BYTES + np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
 
     def damaged(self, file: Path) -> UserError:
@@ -78,17 +80,27 @@ class IndexedText:
         with open(self.idx_file, "wb") as file:
             file.write(HEADER.pack(MAGIC, VERSION, INT32, self.sentences, self.sentences + 1))
             file.truncate(self.idx_bytes)
-        _map(self.idx_file, "<i8", self.idx_bytes - 8, 1, "r+")[:] = self.sentences
+        self._documents(self.sentences, 1, "r+")[:] = self.sentences
 
     def write(self, token: int, sentence: int, ids: np.ndarray, sizes: np.ndarray) -> None:
         """Write consecutive sentences, of which the first one begins at this token and has this number."""
         count = len(sizes)
         starts = token + np.cumsum(sizes, dtype=np.int64) - sizes
-        sections = HEADER.size + np.array([0, 4, 12]) * self.sentences  # first bytes
         _map(self.bin_file, "<i4", ID_BYTES * token, len(ids), "r+")[:] = ids
-        _map(self.idx_file, "<i4", sections[0] + 4 * sentence, count, "r+")[:] = sizes
-        _map(self.idx_file, "<i8", sections[1] + 8 * sentence, count, "r+")[:] = ID_BYTES * starts
-        _map(self.idx_file, "<i8", sections[2] + 8 * sentence, count, "r+")[:] = sentence + np.arange(count)
+        self._sizes(sentence, count, "r+")[:] = sizes
+        self._first_bytes(sentence, count, "r+")[:] = ID_BYTES * starts
+        self._documents(sentence, count, "r+")[:] = sentence + np.arange(count)
+
+    # The three sections of NAME.idx, one after the other, from sentence or document number `first` on.
+
+    def _sizes(self, first: int, count: int, mode: Mode = "c") -> np.ndarray:
+        return _map(self.idx_file, "<i4", HEADER.size + 4 * first, count, mode)
+
+    def _first_bytes(self, first: int, count: int, mode: Mode = "c") -> np.ndarray:
+        return _map(self.idx_file, "<i8", HEADER.size + 4 * self.sentences + 8 * first, count, mode)
+
+    def _documents(self, first: int, count: int, mode: Mode = "c") -> np.ndarray:
+        return _map(self.idx_file, "<i8", HEADER.size + 12 * self.sentences + 8 * first, count, mode)
 
 
 def open_text(path: Path, vocab_size: int) -> IndexedText:
@@ -110,6 +122,6 @@ def open_text(path: Path, vocab_size: int) -> IndexedText:
     return text
 
 
-def _map(file: Path, dtype: str, offset: int, count: int, mode: Literal["c", "r+"] = "c") -> np.ndarray:
-    """Map part of a file. In mode "c", changes of the array stay in memory; in "r+", they are written."""
+def _map(file: Path, dtype: str, offset: int, count: int, mode: Mode = "c") -> np.ndarray:
+    """Map part of a file into memory."""
     return np.memmap(file, dtype, mode, int(offset), (count,))
