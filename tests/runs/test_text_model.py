@@ -7,6 +7,7 @@ import torch
 
 import highrank
 from helpers import CPU, changed
+from highrank.data.corpus import read_corpus
 from highrank.errors import UserError
 from highrank.runs.folder import Run
 from highrank.runs.training import train
@@ -33,6 +34,12 @@ def test_log_prob_starts_after_the_end_of_a_line(model):
     start = torch.tensor([model.codec.eos])
     expected, _ = model.model.log_prob(start[:, None], model.model.initial_state(1))
     assert model.log_prob("cat").item() == pytest.approx(expected[0, 0, model.encode("cat")].item(), rel=1e-5)
+
+
+def test_a_space_at_the_start_of_a_text_counts(toy_folder, tmp_path):
+    corpus = read_corpus(toy_folder, level="char", cache=False)
+    train(changed(max_epochs=1), corpus, Run(tmp_path / "run"), CPU)
+    assert len(highrank.load(tmp_path / "run").log_prob(" the")) == 4
 
 
 def test_components_explain_the_probability_of_each_token(model):

@@ -82,9 +82,9 @@ class SentenceColumns:
             raise self.text.damaged(self.text.idx_file)
         order = np.random.default_rng([self.seed, self.number, group]).permutation(len(starts) - 1)
         sizes = np.diff(starts)[order]
-        shift = starts[:-1][order] - (np.cumsum(sizes) - sizes)  # from the place in the permuted text to that on disk
-        place = np.arange(sizes.sum()) + np.repeat(shift, sizes)
+        shift = starts[:-1][order] - (np.cumsum(sizes) - sizes)  # from positions in the permuted text to those on disk
+        position = np.arange(sizes.sum()) + np.repeat(shift, sizes)
         rows = self.group_rows[group]
-        wanted = place[: rows * self.batch_size].reshape(self.batch_size, rows)[self.part]
+        wanted = position[: rows * self.batch_size].reshape(self.batch_size, rows)[self.part]
         ids = self.text.ids(starts[0], starts[-1])[wanted - starts[0]]
         return torch.from_numpy(ids.T.astype(np.int64))

@@ -125,7 +125,7 @@ class TextModel:
 
     def _new_line(self, text: str) -> Tensor:
         """Return the ids of a text after the end of a line, which the model reads first."""
-        ids = self.encode(EOS + text)
+        ids = self.encode("\n" + text)  # `<eos>` would take a space that follows it
         if len(ids) < 2:
             raise UserError("the text is empty: give at least one word.")
         return ids
