@@ -3,8 +3,6 @@
 import json
 import math
 import re
-import shlex
-from pathlib import Path
 
 import pytest
 
@@ -129,25 +127,3 @@ def test_a_warm_start_from_another_model_is_an_error(text):
 @pytest.mark.parametrize("options", [["--init-from", "nowhere"], ["--init-from", "run", "--resume"]])
 def test_a_wrong_warm_start_is_an_error(text, options):
     train(text, "words", *options, check=2)
-
-
-# --- the page -------------------------------------------------------------------------------------------------------
-
-
-def page_commands():
-    page = (Path(__file__).parents[2] / "docs" / "your-text.md").read_text()
-    lines = [line for block in re.findall(r"```bash\n(.*?)```", page, flags=re.S) for line in block.splitlines()]
-    return [line.split("#")[0].strip() for line in lines if line.startswith("highrank ")]
-
-
-def test_the_commands_of_the_page_run_in_order(tmp_path):
-    words = ["the", "meaning", "of", *"abcdefghijklmnopqrstuvwxyz"]
-    for name in ("book.txt", "letters.txt"):
-        lines = [" ".join(words[(i * i + j) % len(words)] for j in range(5 + i % 7)) for i in range(1500)]
-        (tmp_path / name).write_text("\n".join(lines) + "\n")
-    for command in page_commands():
-        short = command.replace("--time-budget 2m", "--max-epochs 2").replace("--tokens 3000", "--tokens 60")
-        arguments = shlex.split(short)[1:]
-        if arguments[0] == "train" and "--resume" not in arguments:
-            arguments += ["--set", "train.updates_per_epoch=2"]
-        highrank(*arguments, cwd=tmp_path)

@@ -17,9 +17,8 @@ def _little_effort(monkeypatch):
 
 
 @pytest.mark.parametrize("extra", [(), ("--bias", "--unigram")], ids=" ".join)
-def test_report(tmp_path, extra):
-    done = highrank("theory", *SMALL, *extra, "--out", "lab", cwd=tmp_path)
-    assert "9 of 9 checks hold" in done.stdout
+def test_the_report_has_the_checks_and_the_fits(tmp_path, extra):
+    highrank("theory", *SMALL, *extra, "--out", "lab", cwd=tmp_path)
     report = json.loads((tmp_path / "lab" / "report.json").read_text())
     bias = "--bias" in extra
     assert report["ranks"]["a"] == 6
