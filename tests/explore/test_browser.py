@@ -150,6 +150,12 @@ def test_two_models_are_compared_word_by_word(page):
     page.until(lambda: page.script("return document.getElementById('text').selectionStart") != before)
 
 
+def test_two_models_without_a_text_have_no_differences(page):
+    page.open(model="mos", compare="softmax")
+    assert not page.all("#difference button")
+    assert "null" not in page.text("#difference")
+
+
 def test_sampled_words_show_their_component(page):
     page.open(model="mos", text=TEXT, at=len(TEXT))
     page.find("#generate button").click()
