@@ -1,4 +1,26 @@
-"""Rank, spectrum and pairwise KLD of log-probability matrices, for this project's models and anyone's."""
+"""What models can express and what they predict: rank, spectrum and KLD, diagnosis, and comparison.
+
+Rank of the log-probabilities (`highrank analyze`):
+
+    matrix.py        rank, spectrum, pairwise KLD and perplexity of any model on a text, in one pass
+    softmax.py       the same from the two factors of a softmax, for any vocabulary
+    hf.py            the same for models of transformers
+    rank.py, projection.py, kld.py    the numerical methods
+    record.py        the results, as they are written
+
+The output layer (`highrank doctor`):
+
+    diagnosis.py     all of it
+    output_layer.py, argmax.py, gradient.py    the weights, tokens that can never win, the loss gradient
+
+Two models step by step (`highrank compare`):
+
+    compare.py       all of it
+    reading.py, prediction.py    the losses of a text, and the distribution at one step
+    context.py, groups.py, paper_cases.py    what is shown around a step, gains by group, the paper's examples
+
+The paper's theory (`highrank theory`, `highrank quickstart`): finite_language/
+"""
 
 from highrank.analysis.matrix import analyze as analyze
 from highrank.analysis.matrix import carrying_state as carrying_state

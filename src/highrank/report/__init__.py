@@ -9,5 +9,6 @@ perplexity.py, training_score.py, rank.py, dialog.py, cost.py    the tables of t
 build.py        all tables of one results folder
 write.py        writes them as a page, and into the documents that show them
 comparison.py   the page of `highrank compare`; comparison_text.py has its sentences
+doctor.py       the diagnosis of `highrank doctor` in words
 figures/        matplotlib figures, also those of other commands
 """
