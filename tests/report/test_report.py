@@ -208,6 +208,14 @@ def test_slowdowns_come_from_the_fastest_steps(tmp_path):
     }
 
 
+def test_the_caption_of_the_steps_names_the_sizes_of_both_models(tmp_path):
+    """A ratio of 0.80 is that of two models of different sizes: readers must see that first."""
+    write_benchmark(tmp_path, "step_h200.csv", [step(median_ms=3.0, tokens_per_second=280.0, slowdown=0.8)])
+    caption = build_report(tmp_path).tables["steps"].caption
+    for recipe in ("ptb-softmax", "ptb-mos"):
+        assert f"{get_recipe(recipe).model.hidden_sizes[0]:,}" in caption
+
+
 def test_the_loss_has_a_column_per_size(tmp_path):
     rows = [
         loss("ours", median_ms=2.5, graph_ms=1.25, extra_mib=30.0),
