@@ -13,7 +13,7 @@ from highrank.data.tokenizer import (
     token_texts,
     train_tokenizer,
 )
-from highrank.errors import UserError
+from highrank.errors import MissingPackageError, UserError
 
 LINES = ["The king's cat saw the dog, and the dog saw it.", "", "Don't  “feed”\tthe café's dog!"] * 3
 ODD_LINES = ["The king's  cat\t日本語 naïve 🎉", "", " leading and trailing ", "xyz\x0c{}<eo"]
@@ -108,7 +108,10 @@ def test_a_file_that_is_no_tokenizer_is_named(tmp_path, content):
         parse_tokenizer("{}")
 
 
-def test_a_missing_package_is_named(monkeypatch):
+def test_a_missing_package_is_named(tmp_path, monkeypatch):
+    trained("word").save(str(tmp_path / "tokenizer.json"))
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(UserError, match="tokenizers"):
+    with pytest.raises(MissingPackageError):
         trained("word")
+    with pytest.raises(MissingPackageError):
+        read_tokenizer(tmp_path)

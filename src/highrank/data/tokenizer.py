@@ -55,6 +55,7 @@ def train_tokenizer(lines: Iterable[str], level: Level, *, lower: bool, min_coun
 
 def read_tokenizer(path: Path) -> "Tokenizer":
     """Read a tokenizer.json, or the one in a folder, and add `<eos>` if it has none."""
+    _require_package()
     file = path / FILE_NAME if path.is_dir() else path
     try:
         tokenizer = parse_tokenizer(file.read_text(encoding="utf-8"))
