@@ -31,7 +31,7 @@ def toy_folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def toy_corpus(toy_folder: Path) -> Corpus:
-    return read_corpus(toy_folder, cache=False)
+    return read_corpus(toy_folder)
 
 
 @pytest.fixture

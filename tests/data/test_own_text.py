@@ -40,7 +40,7 @@ def test_the_vocabulary_comes_from_train_only(book, tmp_path):
     with open(book, "a") as file:
         file.write("zebra zebra zebra\n")
     made = make_corpus([book], tmp_path / "out")
-    corpus = read_corpus(tmp_path / "out", cache=False)
+    corpus = read_corpus(tmp_path / "out")
     assert set(corpus.words) == {"<unk>", "<eos>", "the", "cat", "saw", "dog", "number"}
     assert made.vocabulary == corpus.vocab_size == 7
     assert corpus.unseen() == (0, 0)
@@ -79,7 +79,7 @@ def test_a_corpus_can_share_the_tokenizer_of_another(book, tmp_path, tokenizer):
 def test_windows_line_ends_and_byte_order_marks_are_dropped(tmp_path):
     (tmp_path / "book.txt").write_bytes("\ufeff".encode() + b"the cat\r\n" * 100)
     make_corpus([tmp_path / "book.txt"], tmp_path / "out", min_count=1)
-    assert set(read_corpus(tmp_path / "out", cache=False).words) == {"<unk>", "<eos>", "the", "cat"}
+    assert set(read_corpus(tmp_path / "out").words) == {"<unk>", "<eos>", "the", "cat"}
 
 
 @pytest.mark.parametrize(
@@ -108,4 +108,4 @@ def test_plain_text_has_no_bpe_level(toy_folder):
 def test_words_that_train_never_has_are_counted(toy_folder):
     with open(toy_folder / "valid.txt", "a") as file:
         file.write("zebra okapi zebra\n")
-    assert read_corpus(toy_folder, cache=False).unseen() == (3, 2)
+    assert read_corpus(toy_folder).unseen() == (3, 2)

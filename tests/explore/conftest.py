@@ -15,7 +15,7 @@ from highrank.runs.folder import Run
 
 
 def make_run(folder, recipe, corpus_folder, level="word"):
-    corpus = read_corpus(corpus_folder, level, cache=False)
+    corpus = read_corpus(corpus_folder, level)
     recipe = dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, corpus=str(corpus_folder), level=level))
     run = Run(folder)
     run.create(recipe, corpus, CPU, None)

@@ -118,7 +118,7 @@ def test_prompts_padded_on_the_left_are_an_error(pair, ids):
 
 @pytest.mark.parametrize("level", ["word", "char"])
 def test_text_is_read_as_the_corpus_reads_it(tmp_path, toy_folder, level):
-    corpus = read_corpus(toy_folder, level, cache=False)
+    corpus = read_corpus(toy_folder, level)
     make_tokenizer(TextCodec(corpus.words, level)).save_pretrained(tmp_path)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
     text = (toy_folder / "valid.txt").read_text()

@@ -37,7 +37,7 @@ def test_log_prob_starts_after_the_end_of_a_line(model):
 
 
 def test_a_space_at_the_start_of_a_text_counts(toy_folder, tmp_path):
-    corpus = read_corpus(toy_folder, level="char", cache=False)
+    corpus = read_corpus(toy_folder, level="char")
     train(changed(max_epochs=1), corpus, Run(tmp_path / "run"), CPU)
     assert len(highrank.load(tmp_path / "run").log_prob(" the")) == 4
 

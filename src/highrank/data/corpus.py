@@ -146,7 +146,7 @@ def check_counts(corpus: Corpus, info: CorpusInfo) -> None:
 # --- a folder with train.txt, valid.txt and test.txt, or a prepared one ----------------------------------------------
 
 
-def read_corpus(folder: Path, level: Level = "word", name: str = "", *, cache: bool = True) -> Corpus:
+def read_corpus(folder: Path, level: Level = "word", name: str = "") -> Corpus:
     """Read train.txt, valid.txt and test.txt of a folder, or open a prepared corpus."""
     if is_prepared(folder):
         return _prepared_corpus(folder, level, name)
@@ -160,12 +160,11 @@ def read_corpus(folder: Path, level: Level = "word", name: str = "", *, cache: b
     for text in texts.values():
         digest.update(hashlib.sha256(text).digest())
     fingerprint = digest.hexdigest()[:16]
-    tokenized = _read_cached(fingerprint) if cache else None
+    tokenized = _read_cached(fingerprint)
     if tokenized is None:
         decoded = {split: _decode(text, folder / f"{split}.txt") for split, text in texts.items()}
         tokenized = _tokenize(decoded, level, tokenizer)
-        if cache:
-            _write_cached(fingerprint, *tokenized)
+        _write_cached(fingerprint, *tokenized)
     n_bytes = {split: len(text) for split, text in texts.items()}
     return Corpus(name or str(folder), level, *tokenized, fingerprint, tokenizer=tokenizer, n_bytes=n_bytes)
 
