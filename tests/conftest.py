@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,14 @@ import triton_interpreter  # noqa: F401  (before anything imports Triton, which 
 from helpers import dialog_settings, highrank, settings, write_toy_corpus, write_toy_dialogs
 from highrank.data.corpus import Corpus, read_corpus
 from highrank.data.dialog import DialogCorpus, read_dialog_corpus
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _isolated_fixtures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep fixtures that serve several tests out of the user's cache; each test has a cache of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture(autouse=True)
