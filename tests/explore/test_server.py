@@ -1,5 +1,7 @@
 """The web server: what it answers, and what it does not."""
 
+import socket
+
 import pytest
 from starlette.testclient import TestClient
 
@@ -93,6 +95,16 @@ def test_only_json_is_accepted(client):
 def test_a_used_port_is_an_error():
     with listen("127.0.0.1", 0) as listener, pytest.raises(UserError):
         listen("127.0.0.1", listener.getsockname()[1])
+
+
+def test_answers_are_sent_at_once():
+    """Without TCP_NODELAY every answer takes 40 ms longer."""
+    with (
+        listen("127.0.0.1", 0) as listener,
+        socket.create_connection(listener.getsockname()),
+        listener.accept()[0] as connection,
+    ):
+        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_runs_of_one_name_are_named_by_their_paths(runs):

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from highrank.ops.dropout import weight_dropout
 from highrank.ops.lstm import kernel, lstm, padded
 from highrank.ops.lstm.layer import torch_lstm
 from highrank.ops.lstm.padded import pad_weights, padded_lstm
@@ -31,6 +32,32 @@ def test_a_split_sequence_continues_from_the_state():
     first, state = lstm(x[:3], state, *weights(module))
     second, _ = lstm(x[3:], state, *weights(module))
     torch.testing.assert_close(torch.cat([first, second]), whole)
+
+
+def test_a_single_step_equals_nn_lstm_in_values_and_gradients():
+    module = nn.LSTM(5, 7).double()
+    x, h, c = (torch.randn(*s, dtype=torch.float64, requires_grad=True) for s in ((1, 3, 5), (3, 7), (3, 7)))
+    leaves = [x, h, c, *weights(module)]
+    results = []
+    for output, (h_last, c_last) in (
+        lstm(x, (h, c), *weights(module)),
+        module(x, (h[None], c[None])),
+    ):
+        gradients = torch.autograd.grad(output.pow(2).sum() + h_last.sum() + (3 * c_last).sum(), leaves)
+        results.append([output, h_last.view(3, 7), c_last.view(3, 7), *gradients])
+    for ours, expected in zip(*results, strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_a_single_step_uses_the_dropped_recurrent_weights():
+    module = nn.LSTM(5, 7).double()
+    x, h, c = (torch.randn(*s, dtype=torch.float64) for s in ((1, 3, 5), (3, 7), (3, 7)))
+    torch.manual_seed(1)
+    output, _ = lstm(x, (h, c), *weights(module), weight_drop=0.5)
+    torch.manual_seed(1)
+    module.weight_hh_l0.data = weight_dropout(module.weight_hh_l0.data, 0.5)
+    assert (module.weight_hh_l0 == 0).any()
+    torch.testing.assert_close(output, module(x, (h[None], c[None]))[0], rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("batch", [8, 3])

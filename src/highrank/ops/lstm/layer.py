@@ -24,3 +24,14 @@ def torch_lstm(
             x, [h[None].contiguous(), c[None].contiguous()], [w_ih, w_hh, b_ih, b_hh], True, 1, 0.0, True, False, False
         )
     return output, (h_last[0], c_last[0])
+
+
+def torch_lstm_step(
+    x: Tensor, h: Tensor, c: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor
+) -> tuple[Tensor, State]:
+    """Compute `torch_lstm` for T = 1.
+
+    On a CPU, `torch.lstm` copies all weights into oneDNN's layout at every call, which takes longer than the step.
+    """
+    h, c = torch.lstm_cell(x[0], (h, c), w_ih, w_hh, b_ih, b_hh)
+    return h[None], (h, c)
