@@ -46,6 +46,11 @@ def test_links_lead_to_files_and_headings(path):
         assert not anchor or anchor in anchors(file), target
 
 
+def test_the_page_on_installation_lists_every_extra_for_users():
+    listed = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "install.md").read_text(), flags=re.M)
+    assert {*listed} == PROJECT["optional-dependencies"].keys() - {"dev", "docs"}
+
+
 def test_the_site_builds_without_a_warning(tmp_path):
     """Build the site as `make docs` does, in another folder."""
     for name in ("mkdocs.yml", "mkdocs_extension.py"):

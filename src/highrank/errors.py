@@ -12,8 +12,11 @@ class MissingPackageError(UserError):
     """A package that is not installed, though one of highrank's extras would have done that."""
 
     def __init__(self, package: str, extra: str) -> None:
-        # There is no release yet: extras are installed from the clone.
-        super().__init__(f"{package} is not installed: run pip install '.[{extra}]' in the clone of highrank.")
+        # There is no release yet: extras are installed from the clone, or from a wheel that was built there.
+        super().__init__(
+            f"{package} is not installed: run pip install '.[{extra}]' in the clone of highrank, "
+            f"or install its wheel with the extra {extra}."
+        )
 
 
 def nearest(name: str, known: Iterable[str], otherwise: str | None = None) -> str:
