@@ -92,15 +92,15 @@ def train(
             recipe, settings or [], folder=output, data_dir=data_dir, resume=resume, init_from=init_from,
             finetune=finetune, ranks=ranks,
         )  # fmt: skip
+        on_cpu = torch_device.type == "cpu"
         if ranks.first:
             processes = f"{ranks.size} processes, " if ranks.size > 1 else ""
             _announce(chosen, corpus, f"{processes}{torch_device}", run.folder)
-        on_cpu = torch_device.type == "cpu"
-        if on_cpu and corpus.vocab_size > LARGE_VOCABULARY:
-            note(
-                f"A vocabulary of {corpus.vocab_size:,} is very slow on a CPU: use a GPU, or limit it with "
-                "'highrank data make --max-vocab'."
-            )
+            if on_cpu and corpus.vocab_size > LARGE_VOCABULARY:
+                note(
+                    f"A vocabulary of {corpus.vocab_size:,} is very slow on a CPU: use a GPU, or limit it with "
+                    "'highrank data make --max-vocab'."
+                )
         with _stop_on_signal() as signals, show_training(out, max_epochs, seconds, corpus.level, on_cpu) as callbacks:
             outcome = train_run(
                 chosen, corpus, run, torch_device, resume=resume, init_from=init_from, finetune=finetune,
