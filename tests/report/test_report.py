@@ -110,6 +110,26 @@ def test_ten_minutes_are_one_start_from_scratch_stopped_by_the_time_budget(tmp_p
     }
 
 
+def test_the_headline_takes_our_best_recipe_by_validation_in_each_state(tmp_path):
+    runs = {
+        "mos": run_record(valid=60.0, dynamic=adaptation(49.0)),
+        "plus": run_record("ptb-mos-plus", valid=58.0, dynamic=adaptation(50.0)),
+    }
+    rows = texts(write_results(tmp_path, runs), "headline")
+    paper_number, ours, _, family = rows["Penn Treebank, without finetuning"]
+    assert (paper_number, ours, family) == ("55.97", "56.00", "-")
+    assert rows["Penn Treebank, + dynamic evaluation"][:2] == ["47.69", "48.00"]
+    assert rows["Penn Treebank, finetuned"][1] == rows["WikiText-2, finetuned"][1] == "not run"
+    assert rows["WikiText-2, + dynamic evaluation"][3].startswith("38.65")
+
+
+def test_recipes_of_our_own_have_a_table_of_their_own(tmp_path):
+    rows = texts(write_results(tmp_path, {"plus": run_record("ptb-mos-plus", valid=58.0)}), "own-recipes")
+    assert rows["ptb-mos-plus, without finetuning"][0] == "58.00 / 56.00"
+    assert rows["wt2-mos-plus"][0] == "not run"
+    assert not any("plus" in row for row in texts(tmp_path, "ptb"))
+
+
 def test_the_overview_has_the_best_run_of_each_recipe_and_our_own_last(tmp_path):
     runs = {"a": run_record(valid=60.0, dynamic=adaptation(50.0)), "b": run_record(valid=61.0)}
     assert "ptb-mos-plus" not in texts(write_results(tmp_path, runs), "results")

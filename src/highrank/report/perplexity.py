@@ -1,4 +1,4 @@
-"""The perplexity tables: the paper's tables 1, 2 and 5, ten minutes on one GPU, and the best run of each recipe.
+"""The perplexity tables: the headline, the paper's tables 1, 2 and 5, our own recipes, ten minutes, and the best runs.
 
 Among the runs of a recipe, the one with the best validation perplexity represents it; test perplexity chooses nothing.
 """
@@ -9,7 +9,7 @@ from dataclasses import replace
 from highrank.recipes import RECIPES, AnyRecipe, Recipe
 from highrank.report import paper
 from highrank.report.records import RecordedRun
-from highrank.report.results import NOT_RUN, PERPLEXITY, Result, ResultTable
+from highrank.report.results import NOT_RUN, PERPLEXITY, Quantity, Result, ResultTable
 from highrank.report.table import Cell, Column, Table
 from highrank.runs.record import Adaptation, RunRecord
 from highrank.training.state import StageResult
@@ -70,19 +70,60 @@ def in_paper(recipe: Recipe, finetuned: bool = False) -> paper.Pair | None:
     return results[0] if results else None
 
 
+def in_tables(recipe: Recipe, state: str) -> paper.Pair | None:
+    """Return the perplexities of a recipe in one of STATES that the paper's tables 1 and 2 print."""
+    printed = paper.SINGLE_MODELS.get((recipe.name, state))
+    if printed is None and state in ("trained", "finetuned"):
+        return in_paper(recipe, state == "finetuned")
+    return printed
+
+
+def headline(runs: list[RecordedRun]) -> Table:
+    """Build the README's table: test perplexity of the paper's mixture, the best of ours, and the best published."""
+    test = Quantity("test")
+    rows = []
+    for corpus, name in CORPORA.items():
+        recipe = RECIPES[f"{corpus}-mos"]
+        for state in ("trained", "finetuned", "dynamic"):
+            candidates = [(_best(one, runs, state), one) for one in (recipe, *own_recipes(corpus))]
+            finished = [(result.ours, result, one.name) for result, one in candidates if result.ours]
+            ours = [NOT_RUN, Cell()]
+            if finished:
+                numbers, result, by = min(finished, key=lambda entry: entry[0])
+                ours = [replace(result, ours=numbers[1:]).our_cell(test), Cell(f", {result.training().text}", code=by)]
+            printed = in_tables(recipe, state)
+            others = paper.FAMILY.get((recipe.name, state))
+            family = f"{test.format([others.test])} ({others.source})" if others else "-"
+            cells = [Cell(f"{name}, {STATES[state]}"), Cell(test.format([printed.test]) if printed else "-"), *ours]
+            rows.append([*cells, Cell(family)])
+    columns = ["test perplexity", "paper", "ours", "how", "best of the family"]
+    left = (columns[0], columns[3], columns[4])
+    return Table([Column(name, "left" if name in left else "right") for name in columns], rows)
+
+
 def single_models(runs: list[RecordedRun], corpus: str) -> ResultTable:
-    """Build table 1 or 2: trained, finetuned, with a cache, with dynamic evaluation. Our own recipes come last."""
+    """Build table 1 or 2: trained, finetuned, with a cache, with dynamic evaluation."""
     rows = []
     for state, description in STATES.items():
-        for recipe in (RECIPES[f"{corpus}-softmax"], RECIPES[f"{corpus}-mos"], *own_recipes(corpus)):
-            numbers = paper.SINGLE_MODELS.get((recipe.name, state))
-            if numbers is None and state in ("trained", "finetuned"):
-                numbers = in_paper(recipe, state == "finetuned")
+        for recipe in (RECIPES[f"{corpus}-softmax"], RECIPES[f"{corpus}-mos"]):
             digits = 1 if recipe.model.head == "softmax" else None
-            result = replace(_best(recipe, runs, state), paper=numbers, paper_digits=digits)
+            result = replace(_best(recipe, runs, state), paper=in_tables(recipe, state), paper_digits=digits)
             if result.paper or result.ours:
                 rows.append((Cell(f", {description}", code=recipe.name), [result]))
     return ResultTable("model", [PERPLEXITY], rows, show_training=True)
+
+
+def own_models(runs: list[RecordedRun]) -> ResultTable:
+    """Build the table of the recipes that go beyond the paper."""
+    rows = []
+    for recipe in (recipe for corpus in CORPORA for recipe in own_recipes(corpus)):
+        results = {state: _best(recipe, runs, state) for state in STATES}
+        if not any(result.ours for result in results.values()):
+            rows.append((Cell(code=recipe.name), [Result()]))
+        for state, result in results.items():
+            if result.ours:
+                rows.append((Cell(f", {STATES[state]}", code=recipe.name), [result]))
+    return ResultTable("model", [replace(PERPLEXITY, in_paper=False)], rows, show_training=True)
 
 
 def _best(recipe: Recipe, runs: list[RecordedRun], state: str) -> Result:
