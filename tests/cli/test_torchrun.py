@@ -46,7 +46,8 @@ def test_torchrun_trains_and_its_printed_command_resumes_until_a_process_is_kill
     assert sentence.endswith("run.")
 
     last = state(place)
-    highrank("train", "ptb-mos", "--out", "run", "--resume", "--max-epochs", last.epoch + 1, cwd=place)
+    resume = ("train", "ptb-mos", "--out", "run", "--resume", "--device", "cpu")
+    highrank(*resume, "--max-epochs", last.epoch + 1, cwd=place)
     assert state(place).step > last.step
 
 
