@@ -12,7 +12,11 @@ Field types may be int, float, str, bool, Any, Literal, `X | None`, list, tuple,
 
 import dataclasses
 import types
+from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from highrank.errors import UserError
+from highrank.files import read_json
 
 T = TypeVar("T")
 
@@ -25,6 +29,14 @@ def from_json(cls: type[T], data: Any) -> T:
     """Build a `cls` from parsed JSON. Missing keys take the field's default; unknown keys are an error."""
     value: T = _build(cls, data, key="")
     return value
+
+
+def read_as(cls: type[T], path: Path, what: str, fix: str = "restore or recreate it") -> T:
+    """Read a JSON file as a `cls`. If it is not one, raise a UserError that names the file, the key and the fix."""
+    try:
+        return from_json(cls, read_json(path, what))
+    except SchemaError as error:
+        raise UserError(f"the {what} at {path} is damaged ({error}): {fix}.") from None
 
 
 def to_json(value: Any) -> Any:

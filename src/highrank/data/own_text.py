@@ -25,9 +25,9 @@ from highrank.data.tokenizer import (
     unknown_id,
 )
 from highrank.errors import UserError
-from highrank.files import read_json, whole_folder, write_json
+from highrank.files import whole_folder, write_json
 from highrank.progress import OnStage, no_stages
-from highrank.schema import SchemaError, from_json, to_json
+from highrank.schema import read_as, to_json
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -123,10 +123,7 @@ def read_description(folder: Path) -> Description | None:
     path = folder / DESCRIPTION
     if not path.exists():
         return None
-    try:
-        return from_json(Description, read_json(path, "description of a corpus"))
-    except SchemaError as error:
-        raise UserError(f"{path} is damaged: {error}. Make the corpus again.") from None
+    return read_as(Description, path, "description of a corpus", "make the corpus again")
 
 
 def read_lines(files: Sequence[Path]) -> Iterator[str]:

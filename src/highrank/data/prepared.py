@@ -8,7 +8,6 @@ train.bin, train.idx, valid.bin, ...   ids and sentences of each split (`indexed
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -16,12 +15,10 @@ from torch import Tensor
 from highrank.data.catalog import SPLITS
 from highrank.data.indexed import IndexedText, open_text
 from highrank.errors import UserError
-from highrank.files import read_json
 from highrank.progress import OnProgress, no_progress
-from highrank.schema import SchemaError, from_json
+from highrank.schema import read_as
 
-T = TypeVar("T")
-
+AGAIN = "prepare the corpus again"
 MANIFEST = "prepared.json"
 VOCABULARY = "vocabulary.json"
 FILES = (VOCABULARY, *(f"{split}{suffix}" for split in SPLITS for suffix in (".bin", ".idx")))
@@ -66,7 +63,7 @@ def is_prepared(folder: Path) -> bool:
 def read_prepared(folder: Path) -> PreparedCorpus:
     """Open a prepared corpus. This reads its vocabulary and checks the sizes of its files, not their checksums."""
     manifest = read_manifest(folder)
-    words = _read(folder / VOCABULARY, list[str])
+    words = read_as(list[str], folder / VOCABULARY, "vocabulary", AGAIN)
     texts = {split: open_text(folder / split, len(words)) for split in SPLITS}
     for split, text in texts.items():
         if (text.tokens, text.sentences) != (manifest.tokens[split], manifest.sentences[split]):
@@ -76,14 +73,7 @@ def read_prepared(folder: Path) -> PreparedCorpus:
 
 def read_manifest(folder: Path) -> Manifest:
     """Read prepared.json of a folder."""
-    return _read(folder / MANIFEST, Manifest)
-
-
-def _read(path: Path, cls: type[T]) -> T:
-    try:
-        return from_json(cls, read_json(path, "file of a prepared corpus"))
-    except SchemaError as error:
-        raise UserError(f"{path} is damaged: {error}. Prepare the corpus again.") from None
+    return read_as(Manifest, folder / MANIFEST, "description of a prepared corpus", AGAIN)
 
 
 def check_files(folder: Path, on_progress: OnProgress = no_progress) -> None:

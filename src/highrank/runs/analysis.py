@@ -20,14 +20,14 @@ from highrank.analysis.matrix import Options
 from highrank.analysis.record import AnalysisRecord, thin_spectrum
 from highrank.device import find_device
 from highrank.errors import UserError
-from highrank.files import AnyPath, read_json, write_json
+from highrank.files import AnyPath, write_json
 from highrank.progress import OnStage, no_stages
 from highrank.runs import checkpoint as checkpoints
 from highrank.runs.corpora import run_corpus
 from highrank.runs.provenance import provenance
 from highrank.runs.record import read_summary
 from highrank.runs.text_model import TextModel, load
-from highrank.schema import SchemaError, from_json, to_json
+from highrank.schema import read_as, to_json
 
 CPU = torch.device("cpu")
 CPU_TOKENS = 20_000  # read on a CPU by default: all of Penn Treebank takes tens of minutes there
@@ -102,11 +102,8 @@ def analyze_run(loaded: TextModel, ids: Tensor, on_stage: OnStage, **options: Un
 
 
 def read_analysis(path: Path) -> AnalysisRecord:
-    """Read an analysis record; raise a UserError that names the file and the key if it is not one."""
-    try:
-        return from_json(AnalysisRecord, read_json(path, "analysis"))
-    except SchemaError as error:
-        raise UserError(f"{path} is not an analysis: {error}. Recreate it with: highrank analyze") from None
+    """Read an analysis record."""
+    return read_as(AnalysisRecord, path, "analysis", "recreate it with 'highrank analyze'")
 
 
 def write_analysis(path: Path, record: AnalysisRecord) -> None:

@@ -13,10 +13,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from highrank.errors import UserError
-from highrank.files import read_json, read_tensors, write_json, write_tensors
+from highrank.files import read_tensors, write_json, write_tensors
 from highrank.runs.provenance import Provenance
-from highrank.schema import SchemaError, from_json, to_json
+from highrank.schema import read_as, to_json
 from highrank.training.checkpoint import Checkpoint
 from highrank.training.state import TrainingState
 
@@ -79,11 +78,7 @@ def has_checkpoint(folder: Path) -> bool:
 
 def read(folder: Path) -> CheckpointFile:
     """Read checkpoint.json without the tensors."""
-    path = folder / "checkpoint.json"
-    try:
-        return from_json(CheckpointFile, read_json(path, "checkpoint"))
-    except SchemaError as error:
-        raise UserError(f"{path} is damaged: {error}. Restore it, or start a new run.") from None
+    return read_as(CheckpointFile, folder / "checkpoint.json", "checkpoint", "restore it, or start a new run")
 
 
 def load(folder: Path) -> Checkpoint:

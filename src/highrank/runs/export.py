@@ -25,11 +25,11 @@ from safetensors.torch import save as format_safetensors
 from torch import Tensor
 
 from highrank.errors import UserError
-from highrank.files import read_json, whole_folder, write_bytes, write_json, write_text
+from highrank.files import whole_folder, write_bytes, write_json, write_text
 from highrank.runs import checkpoint as checkpoints
 from highrank.runs.checkpoint import CheckpointFile, ExportFormat
 from highrank.runs.folder import Run
-from highrank.schema import SchemaError, from_json, to_json
+from highrank.schema import read_as, to_json
 from highrank.training.checkpoint import Checkpoint, under
 from highrank.training.state import TrainingState
 
@@ -137,11 +137,7 @@ def _round(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _read_index(folder: Path) -> ExportIndex:
-    path = folder / "index.json"
     if checkpoints.has_checkpoint(folder):
         command = f"highrank export {shlex.quote(str(folder))}"
         raise UserError(f"{folder} is a run, not an export: export it first with '{command}'.")
-    try:
-        return from_json(ExportIndex, read_json(path, "export"))
-    except SchemaError as error:
-        raise UserError(f"{path} is damaged: {error}. Copy the export again.") from None
+    return read_as(ExportIndex, folder / "index.json", "export", "copy the export again")

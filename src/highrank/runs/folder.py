@@ -27,7 +27,7 @@ from highrank.data.dialog import DialogCorpus
 from highrank.data.tokenizer import FILE_NAME as TOKENIZER
 from highrank.data.tokenizer import TextCodec
 from highrank.errors import UserError
-from highrank.files import new_folder, read_json, read_tensors, write_json, write_text
+from highrank.files import new_folder, read_tensors, write_json, write_text
 from highrank.models import LanguageModel
 from highrank.models.seq2seq import Seq2Seq
 from highrank.recipes import AnyRecipe, DialogRecipe, Recipe
@@ -35,7 +35,7 @@ from highrank.recipes.settings import from_resolved
 from highrank.runs import checkpoint as checkpoints
 from highrank.runs.metrics import read_epochs
 from highrank.runs.provenance import Provenance, provenance
-from highrank.schema import SchemaError, from_json, to_json
+from highrank.schema import read_as, to_json
 from highrank.training.callbacks import EpochMetrics
 from highrank.training.state import Weights, set_weights
 
@@ -123,10 +123,7 @@ class Run:
         path = self.folder / "run.json"
         if not path.exists():
             raise UserError(f"{self.folder} is not a run: it has no run.json. List your runs with 'highrank runs'.")
-        try:
-            return from_json(RunInfo, read_json(path, "run description"))
-        except SchemaError as error:
-            raise UserError(f"{path} does not describe a run: {error}.") from None
+        return read_as(RunInfo, path, "run description")
 
     def recipe(self) -> AnyRecipe:
         """Return the recipe of the run."""
@@ -144,11 +141,7 @@ class Run:
 
     def words(self) -> list[str]:
         """Return the vocabulary by id."""
-        path = self.folder / "vocabulary.json"
-        try:
-            return from_json(list[str], read_json(path, "vocabulary"))
-        except SchemaError as error:
-            raise UserError(f"{path} is not a vocabulary: {error}.") from None
+        return read_as(list[str], self.folder / "vocabulary.json", "vocabulary")
 
     def codec(self) -> TextCodec:
         """Return what turns text into ids of the vocabulary, and back."""

@@ -14,10 +14,9 @@ import torch
 
 from highrank.data.corpus import Corpus
 from highrank.data.dialog import DialogCorpus
-from highrank.errors import UserError
 from highrank.evaluation.perplexity import evaluate
 from highrank.evaluation.tune import Tuning
-from highrank.files import read_json, write_json
+from highrank.files import write_json
 from highrank.progress import OnStage, no_stages
 from highrank.recipes import overrides
 from highrank.recipes.recipe import CacheSettings, DynamicSettings
@@ -27,7 +26,7 @@ from highrank.runs.dialog import DialogScores, dialog_perplexity, dialog_scores,
 from highrank.runs.folder import Run
 from highrank.runs.provenance import Provenance
 from highrank.runs.text_model import load
-from highrank.schema import SchemaError, from_json, to_json
+from highrank.schema import read_as, to_json
 from highrank.training.state import StageResult
 
 
@@ -90,10 +89,7 @@ OPTIONAL_KEYS = ("corpus_extent", "dialog")  # left out of a file where they are
 
 def read_record(path: Path) -> RunRecord:
     """Read and check a record or a summary."""
-    try:
-        return from_json(RunRecord, read_json(path, "run record"))
-    except SchemaError as error:
-        raise UserError(f"{path} is not a run record: {error}. Recreate it with 'highrank record'.") from None
+    return read_as(RunRecord, path, "run record", "recreate it with 'highrank record'")
 
 
 def write_record(path: Path, record: RunRecord) -> None:
