@@ -181,11 +181,20 @@ def test_a_resolved_recipe_can_be_rebuilt_from_json(name):
 
 
 @pytest.mark.parametrize(
-    "change", [{"train": {}}, {"model": None}, {"train": {"lr": "fast", "batch_size": 1, "seed": 1}}], ids=str
+    ("change", "key"),
+    [
+        ({"train": {}}, "train.lr"),
+        ({"model": None}, "model"),
+        ({"train": {"lr": "fast", "batch_size": 1, "seed": 1}}, "train.lr"),
+        ({"train": {"lr": -1.0, "batch_size": 1, "seed": 1}}, "train.lr"),
+        ({"data": {"corpus": "penn", "title": ""}}, "data.title"),
+    ],
+    ids=str,
 )
-def test_an_invalid_resolved_recipe_names_its_file(change):
-    with pytest.raises(UserError, match=r"run\.json"):
-        from_resolved(RECIPES["ptb-mos"].resolved() | change, "run.json")
+def test_an_invalid_resolved_recipe_names_its_file_and_key(change, key):
+    stored = json.loads(json.dumps(RECIPES["ptb-mos"].resolved() | change))
+    with pytest.raises(UserError, match=rf"run\.json.*{key}"):
+        from_resolved(stored, "run.json")
 
 
 def test_overrides_are_the_keys_that_differ_from_the_recipe():

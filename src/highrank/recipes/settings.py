@@ -7,8 +7,9 @@ import typing
 from typing import Any, Literal, TypeVar
 
 from highrank.errors import UserError, nearest
-from highrank.recipes.dialog import DecodingSpec, DialogDataSpec, DialogRecipe, Seq2SeqSpec
-from highrank.recipes.recipe import DataSpec, ModelSpec, Recipe, ScheduleSpec, TrainSpec
+from highrank.recipes.dialog import DialogRecipe
+from highrank.recipes.recipe import Recipe
+from highrank.schema import SchemaError, from_json
 
 AnyRecipe = Recipe | DialogRecipe
 R = TypeVar("R", bound=AnyRecipe)
@@ -19,26 +20,13 @@ def flat(resolved: dict[str, Any]) -> dict[str, Any]:
     return {f"{part}.{key}": v for part, spec in resolved.items() if isinstance(spec, dict) for key, v in spec.items()}
 
 
-def from_resolved(data: Any, file: str) -> AnyRecipe:
-    """Rebuild and check the recipe that `resolved()` returned; `file` is named in errors."""
+def from_resolved(data: dict[str, Any], file: str) -> AnyRecipe:
+    """Rebuild and check the recipe that `resolved()` returned, after JSON; `file` is named in errors."""
+    cls: type[AnyRecipe] = DialogRecipe if "decoding" in data else Recipe
     try:
-        recipe: AnyRecipe
-        if "decoding" in data:
-            recipe = DialogRecipe(
-                name=data["name"],
-                about="",
-                data=DialogDataSpec(**data["data"]),
-                model=Seq2SeqSpec(**data["model"]),
-                train=ScheduleSpec(**data["train"]),
-                decoding=DecodingSpec(**data["decoding"]),
-            )
-        else:
-            values: dict[str, Any] = {**data["model"]}
-            values |= {key: tuple(x) for key, x in values.items() if isinstance(x, list)}  # JSON has no tuples
-            model = ModelSpec(**values)
-            recipe = Recipe(data["name"], "", DataSpec(**data["data"]), model, TrainSpec(**data["train"]))
+        recipe = from_json(cls, {"about": "", **data})
         check(recipe)
-    except (KeyError, TypeError, UserError) as error:
+    except (SchemaError, UserError) as error:
         raise UserError(f"{file} does not hold a valid recipe ({error}).") from None
     return recipe
 
