@@ -57,6 +57,7 @@ def test_a_failing_check_ends_with_code_1(tmp_path, monkeypatch):
         ["--dims", "0"],
         ["--dims", "two"],
         ["--dims", "1,,2"],
+        ["--dims", "5-2"],
         ["--dims", "999999"],
         ["--rank", "33"],
         ["--components", "1"],

@@ -78,9 +78,10 @@ def parse_dims(text: str) -> tuple[int, ...]:
     dims: list[int] = []
     for part in text.split(",") if text else ():
         match = re.fullmatch(r"\s*(\d{1,6})(?:-(\d{1,6}))?\s*", part)
-        if not match:
+        sizes = range(int(match[1]), int(match[2] or match[1]) + 1) if match else ()
+        if not sizes:
             raise UserError(f'--dims "{text}" is not a list of sizes: write for example 1,2,4 or 1-16.')
-        dims += range(int(match[1]), int(match[2] or match[1]) + 1)
+        dims += sizes
     return tuple(dims)
 
 
