@@ -58,6 +58,10 @@ def test_a_mistake_gets_one_sentence(tmp_path, arguments):
     fails("bench", *arguments, cwd=tmp_path)
 
 
+def test_steps_on_own_text_need_its_folder(tmp_path):
+    assert "data.corpus" in fails("bench", "step", "--recipes", "small-mos", cwd=tmp_path)
+
+
 def test_nothing_measured_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(mos_nll, "MAX_ERROR", 0.0)
     highrank("bench", *TINY, "--device", "cpu", cwd=tmp_path, check=2)

@@ -17,10 +17,11 @@ import torch
 from highrank.bench.measure import time_blocks
 from highrank.bench.table import Benchmark, TimedRow, ratio
 from highrank.data.catalog import CORPORA
-from highrank.data.corpus import Corpus, load_corpus
+from highrank.data.corpus import Corpus
 from highrank.errors import UserError, nearest
 from highrank.memory import peak_bytes, reset_peak
 from highrank.recipes import RECIPES, Recipe, override
+from highrank.runs.corpora import load_data
 from highrank.runs.provenance import provenance
 from highrank.training.stages import Training
 
@@ -102,11 +103,11 @@ def step_benchmark(
             raise UserError(f'there is no recipe called "{name}"{nearest(name, {**CASES, **RECIPES})}')
         case = CASES.get(name) or Case(name, name, name.split("-")[0] + "-softmax")
         recipe = override(RECIPES[case.recipe], [*case.settings, f"train.precision={precision}", *settings])
-        corpus = recipe.data.corpus  # need not be installed if it is in the catalog
+        # Corpora of the catalog need not be installed.
+        vocabulary = vocabularies.get(recipe.data.corpus) or load_data(recipe, None).vocab_size
         row = StepRow(
             recipe=case.name, settings=" ".join([*case.settings, *settings]), batch=recipe.train.batch_size,
-            bptt=recipe.train.bptt, K=recipe.model.n_components,
-            vocabulary=vocabularies.get(corpus) or load_corpus(corpus, None).vocab_size,
+            bptt=recipe.train.bptt, K=recipe.model.n_components, vocabulary=vocabulary,
             softmax=case.softmax, paper_column=case.column, paper_slowdown=case.paper, **columns,
         )  # fmt: skip
         jobs.append((row, partial(_measure, recipe, device, rounds)))
