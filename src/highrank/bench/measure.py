@@ -33,26 +33,37 @@ def time_call(call: Call, device: torch.device, rounds: int, graph: bool = False
     `graph`, the call is also timed inside a CUDA graph, where kernels follow one another without launches by the host.
     On a CPU a measurement is the mean of several calls if one is too short for the clock.
     """
-    if device.type == "cpu":
-        timer = Timer("call()", globals={"call": call}, num_threads=torch.get_num_threads())
-        measured = timer.blocked_autorange(min_run_time=CPU_SECONDS)
-        if len(measured.times) < rounds:
-            measured = timer.blocked_autorange(min_run_time=rounds * max(measured.raw_times))
-        columns = summarize([seconds * 1e3 for seconds in measured.times])
-        return {**columns, "best_ms": columns["median_ms"]}
-    from triton.testing import do_bench, do_bench_cudagraph
+    columns = summarize(_cpu_samples(call, rounds) if device.type == "cpu" else _gpu_samples(call, rounds))
+    columns["best_ms"] = columns["median_ms"]
+    if graph and device.type == "cuda":
+        columns["graph_ms"] = _graph_ms(call, device)
+        columns["best_ms"] = min(columns["median_ms"], columns["graph_ms"])
+    return columns
+
+
+def _cpu_samples(call: Call, rounds: int) -> list[float]:
+    timer = Timer("call()", globals={"call": call}, num_threads=torch.get_num_threads())
+    measured = timer.blocked_autorange(min_run_time=CPU_SECONDS)
+    if len(measured.times) < rounds:
+        measured = timer.blocked_autorange(min_run_time=rounds * max(measured.raw_times))
+    return [seconds * 1e3 for seconds in measured.times]
+
+
+def _gpu_samples(call: Call, rounds: int) -> list[float]:
+    from triton.testing import do_bench
 
     samples: list[float] = do_bench(call, return_mode="all")  # for 100 ms
     if len(samples) < rounds:
         samples = do_bench(call, rep=math.ceil(rounds * max(samples)), return_mode="all")
-    columns = summarize(samples)
-    columns["best_ms"] = columns["median_ms"]
-    if graph:
-        release_memory()  # a graph has its own memory pool and cannot use what the allocator caches
-        create_library_handles(device)
-        columns["graph_ms"] = statistics.median(do_bench_cudagraph(call, return_mode="all"))
-        columns["best_ms"] = min(columns["median_ms"], columns["graph_ms"])
-    return columns
+    return samples
+
+
+def _graph_ms(call: Call, device: torch.device) -> float:
+    from triton.testing import do_bench_cudagraph
+
+    release_memory()  # a graph has its own memory pool and cannot use what the allocator caches
+    create_library_handles(device)
+    return statistics.median(do_bench_cudagraph(call, return_mode="all"))
 
 
 def time_blocks(call: Call, wait: Call, rounds: int, repeat: int, warm_up: int) -> dict[str, Any]:
