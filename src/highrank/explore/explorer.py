@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from highrank.analysis.prediction import Candidate
 from highrank.errors import UserError
 from highrank.evaluation.beam import beam_search
 from highrank.evaluation.generate import sample_word
@@ -36,12 +37,6 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Word:
-    word: str
-    p: float
-
-
-@dataclass(frozen=True)
 class MixedWord:
     word: str
     p: float
@@ -52,7 +47,7 @@ class MixedWord:
 @dataclass(frozen=True)
 class Component:
     weight: float  # pi_k
-    top: list[Word]  # by p_k
+    top: list[Candidate]  # by p_k
 
 
 @dataclass(frozen=True)
@@ -167,8 +162,8 @@ class Explorer:
         components = []
         for k, weight in enumerate(log_pi.exp().tolist()):
             best = (log_parts[k] - log_pi[k]).exp().topk(min(COMPONENT_TOP, len(log_p)))
-            top_words = [Word(words[i], p) for i, p in zip(best.indices.tolist(), best.values.tolist(), strict=True)]
-            components.append(Component(weight, top_words))
+            pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+            components.append(Component(weight, [Candidate(words[i], p) for i, p in pairs]))
         return Prediction(
             position,
             None if actual is None else mixed_word(actual),
