@@ -5,33 +5,40 @@ Token i can win if some h gives it a larger logit than every other token:
     (w_i - w_j) . h + b_i - b_j > 0    for all j != i
 
 Without a bias, the tokens that can win are the corners of the convex hull of the rows w: a token inside the hull is
-always beaten by one around it (Demeter et al. 2020, Grivas et al. 2022). A bias is one more coordinate, for which h is
-fixed at 1. It can only add winners: a large multiple of an h that wins without the bias wins with it too.
+always beaten by one around it (Demeter et al. 2020, Grivas et al. 2022). A bias is one more coordinate with a factor
+s >= 0 (s = 0 also counts: a large multiple of an h that wins without the bias wins with it too). Exactly one of two
+things exists (Farkas' lemma), and each is a proof:
+
+    can win   h and s >= 0 with w_i . h + s b_i > w_j . h + s b_j for all j != i
+    never     shares a_j >= 0 of the others, adding up to 1, with sum_j a_j w_j = w_i and sum_j a_j b_j >= b_i
 
 1. One matrix product tries h = w_i - mean(w) for every token, which proves that almost all can win. A second one tries
    C^-1 (w_i - mean(w)) for the others, with the covariance C of the rows: it helps rare words, whose rows are short.
-2. A linear program decides each token that is left: it maximises the smallest margin over h in a box and a scale
-   s >= 0 of the bias. Few of the V - 1 inequalities matter, so each is added once it is violated.
+2. A search by gradients finds a proof of one kind or the other for almost every token that is left (hull.py).
+3. Non-negative least squares decides the remaining ones, which are near the boundary of the hull, one by one.
 
-An h that wins is checked in float64 against every token. That none exists is known up to the solver's tolerance.
+Every proof is checked in float64 with all rows. A mixture counts as equal to w_i up to RESIDUAL.
 
-Shapes: W (V, D), b (V,), h (D,).
+Shapes: W (V, D), b (V,); rows (V, n) is W, with b as last column if there is one, and h (t, n) goes with it.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from highrank.analysis.hull import nearest_mixture, search, whiten
 from highrank.errors import MissingPackageError
 from highrank.progress import OnStage, no_stages
 
-BLOCK_ELEMENTS = 2**26  # of one block of the matrix product: 512 MiB in float64
-FIRST_RIVALS = 64  # tokens in the first linear program
-ROUND_OFF = 1e-12  # margins are compared with it; rows are scaled to entries of at most 1
-NO_MARGIN = 1e-6  # the best margin below which no h wins; HiGHS keeps inequalities to within 1e-7
+PRODUCT_ELEMENTS = 2**26  # of one block of a matrix product: 512 MiB in float64
+SEARCH_TOKENS = {"cpu": 64, "cuda": 256}  # at once: few suit a CPU's cache, many fill a GPU
+SEARCH_STEPS = (2, 8, 30, 60)  # then the tokens that are settled leave the search
+FIRST_RIVALS = 64  # tokens in the first least-squares problem
+SYSTEM_ELEMENTS = 2**21  # of the largest one, which takes seconds
+ROUND_OFF = 1e-12  # of a margin, relative to the logit
+RESIDUAL = 1e-9  # of a mixture; rows are scaled to entries of at most 1
 
 
 @dataclass(frozen=True)
@@ -40,84 +47,125 @@ class Unargmaxable:
 
     tokens: list[int]
     identical: int  # how many of them share row and bias with another token, and so tie with it at best
-    programs: int  # how many tokens needed a linear program
+    undecided: list[int]  # further tokens, for which no proof was found
+
+
+@dataclass(frozen=True)
+class Layer:
+    """An output layer in float64."""
+
+    rows: Tensor  # (V, n)
+    x: Tensor  # (V, n) the rows, whitened
+    factor: Tensor  # (n, n) rows - mean = x factor^T
+    has_bias: bool
 
 
 @torch.no_grad()
 def find_unargmaxable(weight: Tensor, bias: Tensor | None = None, on_stage: OnStage = no_stages) -> Unargmaxable:
     """Find all tokens that no h in R^D makes the single most likely one."""
-    linprog = _import_linprog()
-    weight = weight.double()
-    weight = weight / weight.abs().max()  # neither scale changes which tokens can win
-    rows = weight
-    if bias is not None and bias.any():
-        rows = torch.cat([weight, bias.double()[:, None] / bias.abs().max()], dim=1)  # (V, D + 1)
-    centred = weight - weight.mean(0)
-    uncertain = losers(torch.arange(len(weight), device=weight.device), centred, weight, on_stage)
-    whitened = centred[uncertain] @ torch.linalg.pinv(centred.T @ centred, hermitian=True)
-    uncertain = losers(uncertain, whitened, weight, on_stage)
+    nnls = _import_nnls()
+    layer = prepare(weight, bias)
+    tokens = torch.arange(len(weight), device=weight.device)
+    tokens = tokens[~wins(tokens, layer.rows - layer.rows.mean(0), layer, on_stage)]
+    tokens = tokens[~wins(tokens, unwhiten(layer.x[tokens], layer), layer, on_stage)]
     # A row that occurs twice cannot win alone. All its copies are uncertain, so no others need to be compared.
-    _, group, size = torch.unique(rows[uncertain], dim=0, return_inverse=True, return_counts=True)
+    _, group, size = torch.unique(layer.rows[tokens], dim=0, return_inverse=True, return_counts=True)
     copied = size[group] > 1
-    never = uncertain[copied].tolist()
-    open_cases = uncertain[~copied].tolist()
-    for done, token in enumerate(open_cases):
-        on_stage("linear programs", done, len(open_cases))
-        if not can_win(token, rows, weight.shape[1], linprog):
+    never = tokens[copied].tolist()
+    tokens = tokens[~copied]
+    h = torch.zeros_like(layer.x[tokens])
+    for steps in SEARCH_STEPS:
+        h, won, lost = settle(tokens, h, layer, steps, on_stage)
+        never += tokens[lost].tolist()
+        left = ~won & ~lost
+        tokens = tokens[left]
+        h = h[left]
+    undecided = []
+    for index, token in enumerate(tokens.tolist()):
+        on_stage("tokens near the boundary", index, len(tokens))
+        verdict = can_win(token, h[index], layer, nnls)
+        if verdict is None:
+            undecided.append(token)
+        elif not verdict:
             never.append(token)
-    return Unargmaxable(sorted(never), int(copied.sum()), len(open_cases))
+    return Unargmaxable(sorted(never), int(copied.sum()), undecided)
 
 
-def losers(tokens: Tensor, directions: Tensor, weight: Tensor, on_stage: OnStage = no_stages) -> Tensor:
-    """Return those of `tokens` that do not have the largest product with their row of `directions`."""
-    wins = torch.zeros_like(tokens, dtype=torch.bool)
-    block = max(1, BLOCK_ELEMENTS // len(weight))
+def prepare(weight: Tensor, bias: Tensor | None) -> Layer:
+    """Join W and b, each scaled to entries of at most 1, which does not change which tokens can win."""
+    rows = weight.double() / weight.abs().max()
+    has_bias = bias is not None and bool(bias.any())
+    if bias is not None and has_bias:
+        rows = torch.cat([rows, bias.double()[:, None] / bias.abs().max()], dim=1)
+    x, factor = whiten(rows)
+    return Layer(rows, x, factor, has_bias)
+
+
+def unwhiten(h: Tensor, layer: Layer) -> Tensor:
+    """Return the h whose products with the rows equal those of `h` with x, up to a constant per token."""
+    return torch.linalg.solve_triangular(layer.factor.T, h.T, upper=True).T
+
+
+def wins(tokens: Tensor, h: Tensor, layer: Layer, on_stage: OnStage = no_stages) -> Tensor:
+    """Tell for each token whether its row of h, with s raised to 0 if negative, gives it the largest product."""
+    if layer.has_bias:
+        h = torch.cat([h[:, :-1], h[:, -1:].clamp(min=0)], dim=1)
+    result = torch.zeros_like(tokens, dtype=torch.bool)
+    block = max(1, PRODUCT_ELEMENTS // len(layer.rows))
     for start in range(0, len(tokens), block):
-        rows = slice(start, start + block)
-        products = directions[rows] @ weight.T  # (t, V)
-        own = products.gather(1, tokens[rows, None])
-        best_other = products.scatter_(1, tokens[rows, None], -torch.inf).amax(1, keepdim=True)
-        wins[rows] = (own - best_other > ROUND_OFF * own.abs())[:, 0]  # large products have large round-off
+        part = slice(start, start + block)
+        products = h[part] @ layer.rows.T  # (t, V)
+        own = products.gather(1, tokens[part, None])
+        best_other = products.scatter_(1, tokens[part, None], -torch.inf).amax(1, keepdim=True)
+        result[part] = (own - best_other > ROUND_OFF * own.abs())[:, 0]  # large products have large round-off
         on_stage("one direction per token", min(start + block, len(tokens)), len(tokens))
-    return tokens[~wins]
+    return result
 
 
-def can_win(token: int, rows: Tensor, dim: int, linprog: Any) -> bool:
-    """Decide whether an h gives the token the largest product; columns of `rows` beyond `dim` are the bias."""
-    h = rows[token] - rows.mean(0)
-    h[dim:].clamp_(min=0)  # the scale of the bias
-    rivals = np.empty(0, dtype=np.int64)
-    best = np.inf
+def equals_mixture(tokens: Tensor, shares: Tensor, layer: Layer) -> Tensor:
+    """Tell for each token whether the mixture of the other rows with these shares (t, V) proves that it never wins."""
+    difference = shares @ layer.rows - layer.rows[tokens]
+    if layer.has_bias:
+        difference[:, -1].clamp_(max=0)  # the mixture may have a larger bias
+    return (shares.amin(1) >= 0) & (difference.abs().amax(1) <= RESIDUAL)
+
+
+def settle(tokens: Tensor, h: Tensor, layer: Layer, steps: int, on_stage: OnStage) -> tuple[Tensor, Tensor, Tensor]:
+    """Continue the search from h; return the new h, and which tokens are proven to win and never to win."""
+    h = h.clone()
+    won = torch.zeros_like(tokens, dtype=torch.bool)
+    lost = torch.zeros_like(won)
+    block = SEARCH_TOKENS.get(tokens.device.type, 64)
+    for start in range(0, len(tokens), block):
+        part = slice(start, start + block)
+        h[part], shares = search(tokens[part], h[part], layer.x, layer.has_bias, steps)
+        won[part] = wins(tokens[part], unwhiten(h[part], layer), layer)
+        lost[part] = equals_mixture(tokens[part], shares, layer)
+        on_stage("search for proofs", min(start + block, len(tokens)), len(tokens))
+    return h, won, lost
+
+
+def can_win(token: int, h: Tensor, layer: Layer, nnls: Any) -> bool | None:
+    """Decide whether an h gives the token the largest product, from the rows that come close; None if too many do."""
+    this = torch.tensor([token], device=h.device)
+    rivals = this[:0]
     while True:
-        margins = rows[token] @ h - rows @ h
-        margins[token] = torch.inf
-        if margins.min() > ROUND_OFF:
-            return True
-        if best < NO_MARGIN:
+        products = (layer.x @ h).index_fill_(0, this, -torch.inf)
+        closest = products.topk(min(max(FIRST_RIVALS, len(rivals)), len(products) - 1)).indices
+        known = len(rivals)
+        rivals = torch.cat([rivals, closest]).unique()
+        if len(rivals) == known or len(rivals) * len(h) > SYSTEM_ELEMENTS:
+            return None
+        shares, h = nearest_mixture(token, rivals, layer.x, layer.has_bias, nnls)
+        if equals_mixture(this, torch.zeros_like(products).index_add_(0, rivals, shares)[None], layer):
             return False
-        closest = margins.topk(min(max(FIRST_RIVALS, len(rivals)), len(rows) - 1), largest=False)
-        violated = closest.indices[closest.values <= best].cpu().numpy()
-        rivals = np.union1d(rivals, violated)
-        h, best = _widest_margin(token, rivals, rows, dim, linprog)
+        if wins(this, unwhiten(h[None], layer), layer):
+            return True
 
 
-def _widest_margin(token: int, rivals: np.ndarray, rows: Tensor, dim: int, linprog: Any) -> tuple[Tensor, float]:
-    """Maximise the smallest margin m of a token over some rivals; return h, with the scale of the bias, and m."""
-    columns = rows.shape[1]
-    bounds = [(-1, 1)] * dim + [(0, 1)] * (columns - dim) + [(None, None)]  # h, s, m
-    differences = (rows[token] - rows[torch.from_numpy(rivals).to(rows.device)]).cpu().numpy()
-    constraints = np.hstack([-differences, np.ones((len(rivals), 1))])  # m - differences . (h, s) <= 0
-    objective = np.zeros(columns + 1)
-    objective[-1] = -1
-    solution = linprog(objective, A_ub=constraints, b_ub=np.zeros(len(rivals)), bounds=bounds, method="highs")
-    h = torch.from_numpy(solution.x[:-1]).to(rows)
-    h[dim:].clamp_(min=0)  # the solver keeps bounds up to its tolerance only
-    return h, solution.x[-1]
-
-
-def _import_linprog() -> Any:
+def _import_nnls() -> Any:
     try:
-        from scipy.optimize import linprog
+        from scipy.optimize import nnls
     except ImportError:
         raise MissingPackageError("SciPy", "doctor") from None
-    return linprog
+    return nnls

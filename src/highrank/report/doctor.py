@@ -21,7 +21,7 @@ def table_rows(record: DoctorRecord) -> list[tuple[str, str]]:
         ("row norms", f"{layer.norms[0]:.3g} to {layer.norms[-1]:.3g}, median {median:.3g}"),
         ("mean cosine of two rows", f"{layer.mean_cosine:.3f}"),
         ("isotropy", f"{layer.isotropy:.3g} of 1"),
-        ("tokens that can never be most likely", f"{len(never.tokens):,} of {layer.vocabulary:,}"),
+        ("tokens that can never be most likely", f"{len(never.tokens):,} of {layer.vocabulary:,}{_undecided(record)}"),
         ("gradient share of a random direction", f"{record.weights.random_share:.3f}"),
     ]
     if record.gradient is not None:
@@ -51,6 +51,11 @@ def reading(record: DoctorRecord) -> list[str]:
 def _bound(record: DoctorRecord) -> str:
     bound = f"{record.weights.layer.rank_bound:,}"
     return {"mos": f"none ({bound} per component)", "other": "none known"}.get(record.head, bound)
+
+
+def _undecided(record: DoctorRecord) -> str:
+    count = len(record.weights.unargmaxable.undecided)
+    return f" ({count:,} undecided)" if count else ""
 
 
 def _prediction_rows(predictions: Analysis) -> list[tuple[str, str]]:
@@ -97,8 +102,11 @@ def _token_paragraph(record: DoctorRecord) -> str:
     )
     if record.head == "mos":
         assumption += " A mixture can also put a token first that no component puts first."
+    if never.undecided:
+        assumption += f" For {len(never.undecided):,} tokens the question was not decided: doctor.json lists their ids."
     if not never.tokens:
-        return f"For every token, some hidden state makes it the most likely one for {subject}. {assumption}"
+        every = "every other" if never.undecided else "every"
+        return f"For {every} token, some hidden state makes it the most likely one for {subject}. {assumption}"
     consequence = "sampling can produce them, greedy decoding cannot"
     if record.head == "mos":
         consequence = "only a mixture of several components can put them first"
