@@ -127,7 +127,8 @@ def equals_mixture(tokens: Tensor, shares: Tensor, layer: Layer) -> Tensor:
     difference = shares @ layer.rows - layer.rows[tokens]
     if layer.has_bias:
         difference[:, -1].clamp_(max=0)  # the mixture may have a larger bias
-    return (shares.amin(1) >= 0) & (difference.abs().amax(1) <= RESIDUAL)
+    valid = (shares.amin(1) >= 0) & ((shares.sum(1) - 1).abs() <= RESIDUAL)
+    return valid & (difference.abs().amax(1) <= RESIDUAL)
 
 
 def settle(tokens: Tensor, h: Tensor, layer: Layer, steps: int, on_stage: OnStage) -> tuple[Tensor, Tensor, Tensor]:
@@ -156,7 +157,10 @@ def can_win(token: int, h: Tensor, layer: Layer, nnls: Any) -> bool | None:
         rivals = torch.cat([rivals, closest]).unique()
         if len(rivals) == known or len(rivals) * len(h) > SYSTEM_ELEMENTS:
             return None
-        shares, h = nearest_mixture(token, rivals, layer.x, layer.has_bias, nnls)
+        try:
+            shares, h = nearest_mixture(token, rivals, layer.x, layer.has_bias, nnls)
+        except RuntimeError:  # too many iterations
+            return None
         if equals_mixture(this, torch.zeros_like(products).index_add_(0, rivals, shares)[None], layer):
             return False
         if wins(this, unwhiten(h[None], layer), layer):
