@@ -98,9 +98,7 @@ def train(
             saver.save(take_checkpoint(training), outcome)
             ranks.largest(0)  # wait for the first rank: when one process ends, torchrun may stop the others
             return outcome
-        except DivergedError as error:
-            raise UserError(f"{error} The last checkpoint before that is in {run.folder}.") from None
-        except RankLostError as error:
+        except (DivergedError, RankLostError) as error:
             raise UserError(f"{error} The last checkpoint is in {run.folder}.") from None
         finally:
             saver.close()
