@@ -21,6 +21,30 @@ pytestmark = pytest.mark.browser
 PATIENCE = 60  # seconds; only a page that never gets there takes that long
 TEXT = "the cat sees a dog"
 
+# Defines functions on the page, and returns the contrast of every piece of text with the colours behind it.
+CONTRASTS = """
+const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+window.colour = (node, property, behind = [0, 0, 0]) => {
+  canvas.fillStyle = `rgb(${behind.join(" ")})`;
+  canvas.fillRect(0, 0, 1, 1);
+  canvas.fillStyle = getComputedStyle(node)[property];
+  canvas.fillRect(0, 0, 1, 1);
+  return [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3);
+};
+window.luminance = rgb => {
+  const [r, g, b] = rgb.map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+};
+const background = node => node ? colour(node, "backgroundColor", background(node.parentElement)) : [255, 255, 255];
+const hasText = node => [...node.childNodes].some(child => child.nodeType === 3 && child.data.trim());
+return [...document.querySelectorAll("body *")].filter(hasText).filter(node => node.checkVisibility()).map(node => {
+  const behind = background(node);
+  const written = node.closest("#copy") ? document.getElementById("text") : node;  // the text area lies over its copy
+  const levels = [colour(written, "color", behind), behind].map(luminance).sort((a, b) => b - a);
+  return {text: node.textContent, contrast: (levels[0] + 0.05) / (levels[1] + 0.05)};
+});
+"""
+
 
 @pytest.fixture(scope="session")
 def url(runs):
@@ -208,6 +232,32 @@ def test_the_page_fits_on_screens(page, width):
     page.find("#whole summary").click()
     page.until(lambda: page.all("#models .components"))
     assert page.script("return document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_text_stands_out_from_its_background(page, scheme):
+    """WCAG 2 asks for a contrast of at least 4.5."""
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    page.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    page.open(text=TEXT, model="mos", compare="softmax")
+    contrasts = page.script(CONTRASTS)
+    assert len(contrasts) > 50
+    assert [found for found in contrasts if found["contrast"] < 4.5] == []
+    luminance = page.script("return luminance(colour(document.body, 'backgroundColor'))")
+    assert (luminance < 0.1) == (scheme == "dark")
+
+
+def test_every_control_has_a_name_for_screen_readers(page):
+    page.open(text=TEXT, model="mos", compare="softmax")
+    nodes = page.browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
+    roles = {"button", "checkbox", "combobox", "link", "option", "radio", "slider", "spinbutton", "textbox"}
+    names = [
+        (node["role"]["value"], node["name"]["value"])
+        for node in nodes
+        if not node["ignored"] and node["role"]["value"] in roles
+    ]
+    assert {"button", "combobox", "textbox"} <= {role for role, _ in names}
+    assert [role for role, name in names if not name.strip()] == []
 
 
 def test_results_are_downloaded_as_json(page):
