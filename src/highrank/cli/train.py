@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from highrank.data.corpus import Corpus
     from highrank.data.dialog import DialogCorpus
     from highrank.recipes import AnyRecipe
+    from highrank.runs.record import RunRecord
 
 LARGE_VOCABULARY = 50_000  # on a CPU, where the time of an update grows with it
 
@@ -77,8 +78,6 @@ def train(
       torchrun --nproc-per-node 8 -m highrank train 1b-mos --data-dir corpora
     """
     from highrank.cli.training_progress import show_training
-    from highrank.data.corpus import Corpus
-    from highrank.evaluation.score import format_score
     from highrank.runs.launch import prepare
     from highrank.runs.record import summarize
     from highrank.runs.training import train as train_run
@@ -117,14 +116,7 @@ def train(
         say(f"Paused and saved before the end of the first epoch. Continue with:\n  {command}")
         return
     say("evaluating the best weights on valid and test ...")
-    summary = summarize(run, corpus, torch_device, outcome)
-    bits = corpus.bits_per_byte("test", math.log(summary.test_ppl)) if isinstance(corpus, Corpus) else None
-    per_byte = "" if bits is None else f" ({bits:.3f} bits per byte)"
-    say(
-        f"{chosen.name}: valid {format_score(summary.valid_ppl, corpus.level)}, "
-        f"test {format_score(summary.test_ppl, corpus.level)}{per_byte} "
-        f"(epoch {summary.best_epoch} of {summary.epochs}, {summary.parameters:,} parameters)"
-    )
+    _print_scores(summarize(run, corpus, torch_device, outcome), corpus)
     print_written(run.folder)
     if outcome != "finished":
         say(f"Paused ({outcome}). Continue with:\n  {command}")
@@ -143,6 +135,20 @@ def _announce(recipe: "AnyRecipe", corpus: "Corpus | DialogCorpus", device: str,
     )
     if isinstance(corpus, Corpus):
         note_unseen(corpus)
+
+
+def _print_scores(summary: "RunRecord", corpus: "Corpus | DialogCorpus") -> None:
+    """Print the scores of the best weights on validation and test."""
+    from highrank.data.corpus import Corpus
+    from highrank.evaluation.score import format_score
+
+    bits = corpus.bits_per_byte("test", math.log(summary.test_ppl)) if isinstance(corpus, Corpus) else None
+    per_byte = "" if bits is None else f" ({bits:.3f} bits per byte)"
+    say(
+        f"{summary.recipe}: valid {format_score(summary.valid_ppl, corpus.level)}, "
+        f"test {format_score(summary.test_ppl, corpus.level)}{per_byte} "
+        f"(epoch {summary.best_epoch} of {summary.epochs}, {summary.parameters:,} parameters)"
+    )
 
 
 def resume_command(recipe: str, folder: Path) -> str:
