@@ -51,6 +51,7 @@ def to_json(value: Any) -> Any:
 
 
 def _build(hint: Any, value: Any, key: str) -> Any:
+    """Build a value of the type `hint`; `key` is its place in the JSON, for errors."""
     origin = get_origin(hint)
     arguments = get_args(hint)
     if hint is Any:
@@ -110,6 +111,7 @@ def _build_dataclass(cls: Any, value: Any, key: str) -> Any:
 
 
 def _check(holds: bool, value: Any, wanted: str, key: str) -> Any:
+    """Return `value`, or raise a SchemaError that says what was wanted instead."""
     if not holds:
         raise SchemaError(f'"{key}" must be {wanted}' if key else f"it must be {wanted}")
     return value

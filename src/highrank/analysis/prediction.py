@@ -61,6 +61,7 @@ def predict(model: LanguageModel, g: Tensor, reference: int, words: list[str], t
 def _components(
     model: LanguageModel, g: Tensor, reference: int, nll: float, words: list[str], top: int
 ) -> list[Component]:
+    """Describe the components of a mixture, the one with the largest weight first."""
     head = model.head
     if not isinstance(head, MoSHead):  # MoCHead is a MoSHead
         return []

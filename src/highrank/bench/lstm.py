@@ -18,6 +18,7 @@ from highrank.bench.table import Benchmark, CallRow, fill_times_ours
 from highrank.ops.lstm import lstm
 from highrank.runs.provenance import provenance
 
+Layer = Callable[[Tensor], tuple[Tensor, object]]
 LENGTH = 70  # time steps
 SHAPES = {  # inputs, then hidden units of every layer; columns (16 is the multiple of 8 that 12 and 15 are padded to)
     "ptb": ((280, 960, 960, 620), 12),
@@ -51,21 +52,16 @@ def lstm_benchmark(device: torch.device, rounds: int) -> Benchmark[LSTMRow]:
 
 
 def _measure(sizes: tuple[int, ...], device: torch.device, rounds: int, row: LSTMRow) -> LSTMRow:
+    """Time a forward and backward pass of all layers."""
     torch.manual_seed(0)
     ours = row.implementation.startswith("highrank")
     dtype = torch.float16 if row.implementation == "nn.LSTM, float16" else torch.float32
-    layers: list[Callable[[Tensor], tuple[Tensor, object]]] = []
+    layers: list[Layer] = []
     leaves: list[Tensor] = []
     for inputs, hidden in itertools.pairwise(sizes):
         module = nn.LSTM(inputs, hidden, device=device, dtype=dtype)
-        weights = list(module.parameters())
-        if ours:  # clones, because nn.LSTM keeps all weights of a layer in one tensor
-            weights = [nn.Parameter(weight.detach().clone()) for weight in weights]
-            w_ih, w_hh, b_ih, b_hh = weights
-            zero = torch.zeros(row.batch, hidden, device=device)
-            layers.append(partial(lstm, state=(zero, zero), w_ih=w_ih, w_hh=w_hh, b_ih=b_ih, b_hh=b_hh))
-        else:
-            layers.append(module)
+        layer, weights = _our_layer(module, row.batch) if ours else (module, list(module.parameters()))
+        layers.append(layer)
         leaves += weights
 
     def forward(x: Tensor) -> Tensor:
@@ -83,3 +79,12 @@ def _measure(sizes: tuple[int, ...], device: torch.device, rounds: int, row: LST
         forward(x).backward(upstream)
 
     return replace(row, **time_call(forward_backward, device, rounds, graph=True))
+
+
+def _our_layer(module: nn.LSTM, batch: int) -> tuple[Layer, list[Tensor]]:
+    """Return `ops/lstm` with the weights of a module, and these weights."""
+    # Clones, because nn.LSTM keeps all weights of a layer in one tensor.
+    weights: list[Tensor] = [nn.Parameter(weight.detach().clone()) for weight in module.parameters()]
+    w_ih, w_hh, b_ih, b_hh = weights
+    zero = torch.zeros(batch, module.hidden_size, device=w_ih.device)
+    return partial(lstm, state=(zero, zero), w_ih=w_ih, w_hh=w_hh, b_ih=b_ih, b_hh=b_hh), weights

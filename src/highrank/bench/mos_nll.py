@@ -116,6 +116,7 @@ def _benchmark(
 
 
 def _measure(one: Implementation, device: torch.device, dtype: torch.dtype, rounds: int, row: LossRow) -> LossRow:
+    """Time an implementation and measure its memory, if its loss and gradients are correct and it fits."""
     shape = (row.N, row.K, row.D, row.V)
     if one.builds_logits:
         require_bytes(row.N * row.K * row.V * BYTES_PER_LOGIT, device, one.name, "choose a smaller size")

@@ -115,6 +115,7 @@ def step_benchmark(
 
 
 def _measure(recipe: Recipe, device: torch.device, rounds: int, row: StepRow) -> StepRow:
+    """Time updates of a recipe on random words."""
     train = recipe.train
     reset_peak(device)
     ids = torch.randint(row.vocabulary, ((train.bptt + 1) * train.batch_size,))

@@ -151,6 +151,7 @@ class Explorer:
         return len(tokens)
 
     def _predict(self, context: list[int], position: int, actual: int | None, top: int) -> Prediction:
+        """Describe the distribution after a context, for the token `actual` at that position of the text."""
         words = self.model.words
         log_pi, log_parts = self._next(context)
         log_p = log_parts.logsumexp(0)  # (V,)

@@ -36,6 +36,7 @@ def draw_diagnosis(record: DoctorRecord) -> "Figure":
 
 
 def _draw_spectra(axis: Any, record: DoctorRecord) -> None:
+    """Draw the singular values of the output matrix and, with a text, of the log-probabilities."""
     spectra: dict[str, tuple[Spectrum, str, str]] = {"output matrix": (record.weights.layer.spectrum, BLUE, "-")}
     if record.predictions is not None:
         spectra["log-probabilities"] = (record.predictions.spectrum, ORANGE, "--")
