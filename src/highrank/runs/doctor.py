@@ -18,6 +18,7 @@ from torch import Tensor
 from highrank.analysis.diagnosis import (
     GRADIENT_TOKENS,
     DoctorRecord,
+    GradientDiagnosis,
     SoftmaxBlocks,
     diagnose_gradient,
     diagnose_weights,
@@ -58,28 +59,27 @@ def diagnose(
     else:
         subject = _open_hf(model, device, precision or ("stored" if content is None else "float64"))
     weights = diagnose_weights(subject.weight, subject.bias, on_stage)
-    record = DoctorRecord(
+    n_tokens = 0
+    gradient = None
+    predictions = None
+    if content is not None:
+        ids = first_tokens(subject.encode(content), tokens, str(text)).to(device)
+        n_tokens = len(ids)
+        if subject.head != "other":
+            gradient = _gradient_of(subject, ids[: GRADIENT_TOKENS + 1], on_stage)
+        predictions = subject.analyze(ids, on_stage, options)
+    return DoctorRecord(
         model=subject.name,
         head=subject.head,
         n_components=subject.n_components,
         weights=weights,
         never=subject.words(weights.unargmaxable.tokens[:SHOWN]),
         text=None if text is None else text.name,
-        tokens=0,
-        predictions=None,
-        gradient=None,
+        tokens=n_tokens,
+        predictions=predictions,
+        gradient=gradient,
         provenance=provenance(device),
     )
-    if content is None:
-        return record
-    ids = first_tokens(subject.encode(content), tokens, str(text)).to(device)
-    gradient = None
-    if subject.head != "other":
-        few = ids[: GRADIENT_TOKENS + 1]
-        with torch.no_grad():
-            gradient = diagnose_gradient(subject.weight, subject.bias, subject.softmaxes(few[:-1]), few[1:], on_stage)
-    predictions = subject.analyze(ids, on_stage, options)
-    return replace(record, tokens=len(ids), predictions=predictions, gradient=gradient)
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,11 @@ class _Subject:
     encode: Callable[[str], Tensor]
     softmaxes: Callable[[Tensor], SoftmaxBlocks]
     analyze: Callable[[Tensor, OnStage, Options], Analysis]
+
+
+@torch.no_grad()
+def _gradient_of(subject: _Subject, ids: Tensor, on_stage: OnStage) -> GradientDiagnosis:
+    return diagnose_gradient(subject.weight, subject.bias, subject.softmaxes(ids[:-1]), ids[1:], on_stage)
 
 
 def _open_run(folder: Path, device: torch.device) -> _Subject:

@@ -137,12 +137,12 @@ def _check_new(run: Run) -> None:
 
 def _default_run(recipe: str, resume: bool) -> Run:
     """Return the most recent run of a recipe in runs/, to resume it, or else the next free folder there."""
-    taken = [path for path in ROOT.glob(f"{recipe}*") if _is_run_name(path.name, recipe)]
     if not resume:
         return Run(unused_folder(ROOT / recipe))
-    if not taken:
+    folders = [path for path in ROOT.glob(f"{recipe}*") if _is_run_name(path.name, recipe)]
+    if not folders:
         raise UserError(f"there is no run of {recipe} in {ROOT} to resume: name its folder.")
-    return Run(max(taken, key=lambda path: path.stat().st_mtime))
+    return Run(max(folders, key=lambda path: path.stat().st_mtime))
 
 
 def _is_run_name(folder: str, recipe: str) -> bool:

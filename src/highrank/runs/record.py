@@ -162,7 +162,9 @@ def current_summary(
     summary = read_summary(run)
     if summary is not None and summary.updates == checkpoint.state.step:
         return summary
-    outcome = "finished" if checkpoint.state.finished else checkpoint.pieces[-1].outcome if checkpoint.pieces else None
+    outcome = checkpoint.pieces[-1].outcome if checkpoint.pieces else None
+    if checkpoint.state.finished:
+        outcome = "finished"
     return summarize(run, corpus, device, outcome or "killed", on_stage)  # a kill saves no outcome
 
 

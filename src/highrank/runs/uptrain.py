@@ -2,6 +2,7 @@
 
 import gc
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,13 +56,13 @@ def uptrain_both(
         if steps is None:
             assert seconds is not None
             steps = count_steps(mixture, train, settings, seconds / 2)
-        curve = uptrain(mixture, train, valid, steps, settings, lambda done, total: on_stage("mixture", done, total))
+        curve = uptrain(mixture, train, valid, steps, settings, partial(on_stage, "mixture"))
         mixture.save_pretrained(folder)
         loaded.tokenizer.save_pretrained(folder)
         del mixture, loaded
         gc.collect()  # the memory of the first model, before the second is loaded
         softmax: Any = load_hf(name, device, "float32").model
-        control = uptrain(softmax, train, valid, steps, settings, lambda done, total: on_stage("softmax", done, total))
+        control = uptrain(softmax, train, valid, steps, settings, partial(on_stage, "softmax"))
         record = UptrainRecord(name, str(text), settings, steps, curve, control, Provenance(**provenance(device)))
         write_json(folder / "uptrain.json", to_json(record))
     return record
