@@ -148,6 +148,16 @@ def test_a_mixture_of_few_rows_lies_on_the_boundary():
     assert find_unargmaxable(weight).tokens == []
 
 
+@pytest.mark.gpu
+def test_a_gpu_finds_the_same_tokens():
+    weight = torch.randn(400, 60)
+    weight[3] = weight[10:13].mean(0)
+    weight[4] = weight.mean(0)
+    bias = torch.randn(400)
+    bias[3:5] = -1
+    assert find_unargmaxable(weight.cuda(), bias.cuda()) == find_unargmaxable(weight, bias)
+
+
 def test_a_token_without_a_proof_is_undecided(monkeypatch):
     monkeypatch.setattr(argmax, "SYSTEM_ELEMENTS", 0)
     weight = torch.randn(400, 60, dtype=torch.float64)

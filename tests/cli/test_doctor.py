@@ -1,6 +1,7 @@
 import json
 import shutil
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from helpers import fails, highrank, settings, write_toy_corpus
 from hf_models import TEXT, save_model
 from highrank import hf as highrank_hf
 from highrank.analysis.diagnosis import DoctorRecord
+from highrank.report.doctor import table_rows
 from highrank.schema import from_json
 
 HEADS = ("softmax", "moc", "mos")
@@ -76,6 +78,13 @@ def test_a_planted_token_is_named(place, tmp_path):
     assert record.weights.unargmaxable.tokens == sorted([*before, 7])
     assert "w6" in record.never  # <unk> comes first
     assert "'w6'" in highrank("doctor", "model", cwd=tmp_path).stdout
+
+
+def test_undecided_tokens_are_counted(place):
+    record = diagnose("tiny", cwd=place)
+    unargmaxable = replace(record.weights.unargmaxable, undecided=[3, 5])
+    record = replace(record, weights=replace(record.weights, unargmaxable=unargmaxable))
+    assert "2 undecided" in dict(table_rows(record))["tokens that can never be most likely"]
 
 
 def test_capped_logits_have_no_bound_and_no_gradient_share(place):

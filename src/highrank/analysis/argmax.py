@@ -33,8 +33,7 @@ from highrank.errors import MissingPackageError
 from highrank.progress import OnStage, no_stages
 
 PRODUCT_ELEMENTS = 2**26  # of one block of a matrix product: 512 MiB in float64
-SEARCH_TOKENS = {"cpu": 64, "cuda": 256}  # at once: few suit a CPU's cache, many fill a GPU
-SEARCH_STEPS = (2, 8, 30, 60)  # then the tokens that are settled leave the search
+SEARCH_STEPS = (2, 8, 30, 60)  # tokens with a proof leave the search after 2, 10, 40 and 100 steps
 FIRST_RIVALS = 64  # tokens in the first least-squares problem
 SYSTEM_ELEMENTS = 2**21  # of the largest one, which takes seconds
 ROUND_OFF = 1e-12  # of a margin, relative to the logit
@@ -136,7 +135,7 @@ def settle(tokens: Tensor, h: Tensor, layer: Layer, steps: int, on_stage: OnStag
     h = h.clone()
     won = torch.zeros_like(tokens, dtype=torch.bool)
     lost = torch.zeros_like(won)
-    block = SEARCH_TOKENS.get(tokens.device.type, 64)
+    block = 256 if tokens.is_cuda else 64  # many fill a GPU, few fit into the cache of a CPU
     for start in range(0, len(tokens), block):
         part = slice(start, start + block)
         h[part], shares = search(tokens[part], h[part], layer.x, layer.has_bias, steps)

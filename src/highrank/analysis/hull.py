@@ -28,8 +28,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-DEPTH = 1e-3
-RIDGE = 1e-12  # of the covariance, relative to its trace: the rows may lie in a subspace
+DEPTH = 1e-3  # relative distance to the boundary of the hull that the search can prove
+RIDGE = 1e-12  # added to the covariance, relative to its trace, because the rows may lie in a subspace
 LINE_SEARCH_STEPS = 3
 
 
@@ -46,9 +46,9 @@ def whiten(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def search(tokens: Tensor, h: Tensor, x: Tensor, has_bias: bool, steps: int) -> tuple[Tensor, Tensor]:
-    """Continue from h (t, n); return the last h and the shares (t, V) of a mixture of the others.
+    """Take steps from h (t, n); return the last h, and the shares (t, V) of a mixture of the other rows.
 
-    The caller checks whether h wins or the mixture equals the token's row.
+    Whether h wins or the mixture equals the token's row is for the caller to check.
     """
     own = x[tokens]
     target = (1 + DEPTH) * own
@@ -61,25 +61,25 @@ def search(tokens: Tensor, h: Tensor, x: Tensor, has_bias: bool, steps: int) -> 
         p = logits.softmax(1)
         gradient = p @ x - target
         if has_bias:
-            at_bound = h[:, -1] == 0
-            gradient[:, -1] = torch.where(at_bound, gradient[:, -1].clamp(max=0), gradient[:, -1])
+            no_excess = gradient[:, -1].clamp(max=0)
+            gradient[:, -1] = torch.where(h[:, -1] == 0, no_excess, gradient[:, -1])  # h stays at its bound
         uphill = gradient @ x.T
         shares = (p + (DEPTH - uphill) / len(x)).scatter_(1, tokens[:, None], 0)
         settled = (shares.amin(1) >= 0) | ((h * own).sum(1) > logits.amax(1))
         if settled.all():
             break
         beta = (gradient * (gradient - previous)).sum(1, keepdim=True) / previous.square().sum(1, keepdim=True)
-        beta = beta.clamp(min=0)  # Polak and Ribiere, with restarts
+        beta = beta.clamp(min=0)  # Polak and Ribière, restarted where negative
         direction = beta * direction - gradient
         slope = beta * slope - uphill
         previous = gradient
         longest = (1 + 3 * h.norm(dim=1, keepdim=True)) / direction.norm(dim=1, keepdim=True)
         step = line_search(logits, slope, (direction * target).sum(1, keepdim=True), longest)
-        step.masked_fill_(settled[:, None], 0)
+        step.masked_fill_(settled[:, None], 0)  # keep what was found
         h += step * direction
         logits += step * slope
         if has_bias:
-            below = h[:, -1:].clamp(max=0)
+            below = h[:, -1:].clamp(max=0)  # go back to the bound, and restart there
             h[:, -1:] -= below
             logits -= below * x[:, -1]
             direction *= below == 0
@@ -88,9 +88,9 @@ def search(tokens: Tensor, h: Tensor, x: Tensor, has_bias: bool, steps: int) -> 
 
 
 def line_search(logits: Tensor, slope: Tensor, target_slope: Tensor, longest: Tensor) -> Tensor:
-    """Return the step (t, 1) that about minimises log sum exp(logits + step * slope) - step * target_slope.
+    """Return the step (t, 1) that nearly minimises log sum exp(logits + step * slope) - step * target_slope.
 
-    These are Newton steps, and bisections of the interval with the minimum where one leaves it.
+    It is at most `longest`, and found by Newton's method, with bisection where that leaves the interval of the minimum.
     """
     low = torch.zeros_like(longest)
     high = longest

@@ -12,6 +12,7 @@ def table_rows(record: DoctorRecord) -> list[tuple[str, str]]:
     """Return the names and values of the main numbers."""
     layer = record.weights.layer
     never = record.weights.unargmaxable
+    undecided = f" ({len(never.undecided):,} undecided)" if never.undecided else ""
     median = layer.norms[len(layer.norms) // 2]
     head = f"{record.head} K={record.n_components}" if record.head in ("moc", "mos") else record.head
     rows = [
@@ -21,7 +22,7 @@ def table_rows(record: DoctorRecord) -> list[tuple[str, str]]:
         ("row norms", f"{layer.norms[0]:.3g} to {layer.norms[-1]:.3g}, median {median:.3g}"),
         ("mean cosine of two rows", f"{layer.mean_cosine:.3f}"),
         ("isotropy", f"{layer.isotropy:.3g} of 1"),
-        ("tokens that can never be most likely", f"{len(never.tokens):,} of {layer.vocabulary:,}{_undecided(record)}"),
+        ("tokens that can never be most likely", f"{len(never.tokens):,} of {layer.vocabulary:,}{undecided}"),
         ("gradient share of a random direction", f"{record.weights.random_share:.3f}"),
     ]
     if record.gradient is not None:
@@ -51,11 +52,6 @@ def reading(record: DoctorRecord) -> list[str]:
 def _bound(record: DoctorRecord) -> str:
     bound = f"{record.weights.layer.rank_bound:,}"
     return {"mos": f"none ({bound} per component)", "other": "none known"}.get(record.head, bound)
-
-
-def _undecided(record: DoctorRecord) -> str:
-    count = len(record.weights.unargmaxable.undecided)
-    return f" ({count:,} undecided)" if count else ""
 
 
 def _prediction_rows(predictions: Analysis) -> list[tuple[str, str]]:
@@ -102,20 +98,20 @@ def _token_paragraph(record: DoctorRecord) -> str:
     )
     if record.head == "mos":
         assumption += " A mixture can also put a token first that no component puts first."
-    if never.undecided:
-        assumption += f" For {len(never.undecided):,} tokens the question was not decided: doctor.json lists their ids."
+    count = len(never.undecided)
     if not never.tokens:
-        every = "every other" if never.undecided else "every"
-        return f"For {every} token, some hidden state makes it the most likely one for {subject}. {assumption}"
+        every = f"every token except {count:,} undecided (listed in doctor.json)" if count else "every token"
+        return f"For {every}, some hidden state makes it the most likely one for {subject}. {assumption}"
     consequence = "sampling can produce them, greedy decoding cannot"
     if record.head == "mos":
         consequence = "only a mixture of several components can put them first"
     words = ", ".join(repr(word) for word in record.never[:5])
     more = ", ..." if len(never.tokens) > 5 else ""
     copies = f" {never.identical:,} of them have the same row as another token." if never.identical else ""
+    undecided = f" {count:,} more are undecided (listed in doctor.json)." if count else ""
     return (
         f"{len(never.tokens):,} {'token' if len(never.tokens) == 1 else 'tokens'} ({words}{more}) can never be the "
-        f"single most likely one for {subject}, whatever the hidden state: {consequence}.{copies} "
+        f"single most likely one for {subject}, whatever the hidden state: {consequence}.{copies}{undecided} "
         f"Demeter et al. (2020) predicted such tokens, Grivas et al. (2022) found few in trained models. {assumption}"
     )
 
