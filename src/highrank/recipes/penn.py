@@ -7,8 +7,7 @@ commands, which produced the published numbers (github.com/zihangdai/mos).
     # (train.window_multiple=1 restores all lengths).
 """
 
-from dataclasses import replace
-
+from highrank.recipes import variants
 from highrank.recipes.recipe import CacheSettings, DataSpec, DynamicSettings, ModelSpec, PaperResult, Recipe, TrainSpec
 
 # 21,500,620 parameters: embedding 10,000 x 280 (tied) + output bias 10,000
@@ -37,42 +36,14 @@ PTB_MOS = Recipe(
     ),
 )
 
-# Ours, so there is no result of the paper to compare with. docs/recipes.md explains each change.
-PTB_MOS_PLUS = replace(
-    PTB_MOS,
-    name="ptb-mos-plus",
-    about="ours: ptb-mos with PartialShuffle, two-tailed averaging and three finetunings",
-    train=replace(PTB_MOS.train, partial_shuffle=True, averaging="two-tailed", finetunes=3),
-    paper=(),
-)
+PTB_MOC = variants.moc(PTB_MOS, PaperResult(59.82, 57.55, "table 5"))
+PTB_MOS_PLUS = variants.plus(PTB_MOS)
 
-# Takase et al. 2018, "Direct Output Connection for a High-Rank Language Model". The values are those of the released
-# commands (github.com/nttcslab-nlp/doc_lm); where they do not differ from ptb-mos, they are not repeated here.
+# 16,350,800 parameters.
+PTB_SOFTMAX_MOS_HPARAMS = variants.softmax_with_mos_hparams(PTB_MOS, PaperResult(78.86, 74.86, "table 5"))
+
 # 22,849,120 parameters: those of ptb-mos + latent 960 x 1,400 + 1,400 + prior 620 x 5. Published: 52.38 on test.
-PTB_DOC = replace(
-    PTB_MOS,
-    name="ptb-doc",
-    about="DOC: 15 softmaxes from the last layer and 5 from the second",
-    model=replace(PTB_MOS.model, n_components=20, lower_components=(5,), dropout_latent=0.6, shared_latent_mask=True),
-    train=replace(
-        PTB_MOS.train,
-        finetune_lr=None,
-        nonmono=60,
-        patience=60,  # ours; the released first stage always runs its 500 epochs
-        max_epochs=500,
-        finetune_max_epochs=500,
-        load_penalty=0.001,  # differs from the released code, whose penalty has another factor of K - 1 = 19
-    ),
-    paper=(),
-)
-
-PTB_MOC = replace(
-    PTB_MOS,
-    name="ptb-moc",
-    about="ablation: the same parameters, mixed before the softmax",
-    model=replace(PTB_MOS.model, head="moc"),
-    paper=(PaperResult(59.82, 57.55, "table 5"),),
-)
+PTB_DOC = variants.doc(PTB_MOS)
 
 # 24,221,600 parameters: embedding 10,000 x 400 (tied) + output bias + LSTMs 400-1150-1150-400.
 # Merity et al.'s released command for PTB (github.com/salesforce/awd-lstm-lm): lr 30, batch 20, dropouti .4,
@@ -93,16 +64,6 @@ PTB_SOFTMAX = Recipe(
     ),
     train=TrainSpec(lr=30.0, batch_size=20, seed=141, max_epochs=500, max_over_bptt=40, window_multiple=5),
     paper=(PaperResult(61.49, 58.95, "table 5"),),
-)
-
-# The paper does not print this baseline's sizes. Tied embeddings need a last layer of the embedding size, so we keep
-# MoS's 280 and 960, with 280 units in the last layer (16,350,800 parameters).
-PTB_SOFTMAX_MOS_HPARAMS = replace(
-    PTB_MOS,
-    name="ptb-softmax-mos-hparams",
-    about="ablation: a softmax trained with the hyper-parameters of ptb-mos",
-    model=replace(PTB_MOS.model, head="softmax", n_components=1, dropout_latent=0.0, hidden_sizes=(960, 960, 280)),
-    paper=(PaperResult(78.86, 74.86, "table 5"),),
 )
 
 CACHE = CacheSettings(window=500, theta=1.0, lamb=0.1)  # Merity et al.'s released command

@@ -1,7 +1,6 @@
 """WikiText-2 recipes (tables 2 and 5 of the paper, its appendix B.1); `penn.py` explains where the values come from."""
 
-from dataclasses import replace
-
+from highrank.recipes import variants
 from highrank.recipes.recipe import CacheSettings, DataSpec, DynamicSettings, ModelSpec, PaperResult, Recipe, TrainSpec
 
 # 34,909,528 parameters: embedding 33,278 x 300 (tied) + output bias + LSTMs 300-1150-1150-650
@@ -31,40 +30,14 @@ WT2_MOS = Recipe(
     ),
 )
 
-# Ours, like ptb-mos-plus.
-WT2_MOS_PLUS = replace(
-    WT2_MOS,
-    name="wt2-mos-plus",
-    about="ours: wt2-mos with PartialShuffle, two-tailed averaging and three finetunings",
-    train=replace(WT2_MOS.train, partial_shuffle=True, averaging="two-tailed", finetunes=3),
-    paper=(),
-)
+WT2_MOC = variants.moc(WT2_MOS, PaperResult(68.76, 65.98, "table 5"))
+WT2_MOS_PLUS = variants.plus(WT2_MOS)
 
-# Like ptb-doc, with a learning rate of 15 in both stages. 36,639,278 parameters. Published: 58.03 on test.
-WT2_DOC = replace(
-    WT2_MOS,
-    name="wt2-doc",
-    about="DOC: 15 softmaxes from the last layer and 5 from the second",
-    model=replace(WT2_MOS.model, n_components=20, lower_components=(5,), dropout_latent=0.6, shared_latent_mask=True),
-    train=replace(
-        WT2_MOS.train,
-        finetune_lr=None,
-        nonmono=60,
-        patience=60,
-        max_epochs=500,
-        finetune_max_epochs=500,
-        load_penalty=0.001,
-    ),
-    paper=(),
-)
+# 29,027,478 parameters.
+WT2_SOFTMAX_MOS_HPARAMS = variants.softmax_with_mos_hparams(WT2_MOS, PaperResult(72.73, 69.18, "table 5"))
 
-WT2_MOC = replace(
-    WT2_MOS,
-    name="wt2-moc",
-    about="ablation: the same parameters, mixed before the softmax",
-    model=replace(WT2_MOS.model, head="moc"),
-    paper=(PaperResult(68.76, 65.98, "table 5"),),
-)
+# 36,639,278 parameters. Published: 58.03 on test.
+WT2_DOC = variants.doc(WT2_MOS)
 
 # 33,556,078 parameters. Merity et al.'s released command for WT2: lr 30, batch 80, dropouti .65 (the default),
 # dropouth .2, seed 1882, 750 epochs.
@@ -84,15 +57,6 @@ WT2_SOFTMAX = Recipe(
     ),
     train=TrainSpec(lr=30.0, batch_size=80, seed=1882, max_epochs=750, max_over_bptt=20, window_multiple=5),
     paper=(PaperResult(68.73, 65.40, "table 5"),),
-)
-
-# Sizes as in ptb-softmax-mos-hparams: the last layer has the 300 units of the tied embedding.
-WT2_SOFTMAX_MOS_HPARAMS = replace(
-    WT2_MOS,
-    name="wt2-softmax-mos-hparams",
-    about="ablation: a softmax trained with the hyper-parameters of wt2-mos",
-    model=replace(WT2_MOS.model, head="softmax", n_components=1, dropout_latent=0.0, hidden_sizes=(1150, 1150, 300)),
-    paper=(PaperResult(72.73, 69.18, "table 5"),),
 )
 
 CACHE = CacheSettings(window=3785, theta=0.662, lamb=0.1279)  # Merity et al.'s released command
