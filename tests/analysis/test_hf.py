@@ -3,7 +3,7 @@ import torch
 
 from helpers import CPU
 from hf_models import TEXT, save_model
-from highrank.analysis.hf import analyze_hf, in_windows, is_plain_softmax
+from highrank.analysis.hf import analyze_hf, in_windows
 from highrank.analysis.matrix import analyze_rows
 from highrank.errors import UserError
 from highrank.hf.pretrained import load_hf
@@ -39,17 +39,23 @@ def test_factors_and_rows_of_a_softmax_agree(tmp_path, tie):
 def test_capped_logits_are_not_a_plain_softmax(tmp_path):
     model = load_hf(save_model(tmp_path / "model", "gemma2", final_logit_softcapping=2.0), CPU)
     ids = model.encode(TEXT)
-    assert not is_plain_softmax(model, ids)
+    assert not model.ends_in_softmax()
     summary = analyze_hf(model, ids)
     assert summary.head == "other"
     assert summary.rank > 8 + 2
     assert summary.varying is None
 
 
+def test_a_high_cap_is_not_a_plain_softmax_either(tmp_path):
+    """It changes these logits by less than the round-off of float32 would."""
+    model = load_hf(save_model(tmp_path / "model", "gemma2", final_logit_softcapping=1000.0), CPU, "float32")
+    assert not model.ends_in_softmax()
+
+
 def test_weights_of_low_precision_are_a_plain_softmax(tmp_path):
     model = load_hf(save_model(tmp_path / "model"), CPU, "stored")
     assert model.weight.dtype == torch.bfloat16
-    assert is_plain_softmax(model, torch.arange(16))
+    assert model.ends_in_softmax()
 
 
 def test_capped_logits_need_float64(tmp_path):

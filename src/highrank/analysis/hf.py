@@ -15,7 +15,6 @@ from highrank.analysis.matrix import CONTEXTS, analyze_rows
 from highrank.analysis.record import Analysis
 from highrank.analysis.softmax import analyze_softmax
 from highrank.errors import UserError
-from highrank.heads import MoSHead
 from highrank.progress import OnStage, no_stages
 
 if TYPE_CHECKING:  # importing `highrank.hf` needs transformers
@@ -37,7 +36,7 @@ def analyze_hf(
     `projection` is only used for the rows: the factors are exact and small for any vocabulary.
     """
     check_causal(model, ids)
-    if is_plain_softmax(model, ids):
+    if model.ends_in_softmax():
         states: list[Tensor] = []
         for block in in_windows(model.hidden, ids, model.context):
             states.append(block)
@@ -74,21 +73,6 @@ def in_windows(predict: Callable[[Tensor], Tensor], ids: Tensor, context: int) -
     for done in range(context, len(ids), step):
         start = done - (context - step)
         yield predict(ids[start : start + context])[context - step :]
-
-
-@torch.no_grad()
-def is_plain_softmax(model: "HfModel", ids: Tensor) -> bool:
-    """Check whether the log-probabilities are those of softmax(H W^T + b), without a cap or a scale in between."""
-    if isinstance(model.layer, MoSHead):
-        return False
-    ids = ids[: min(64, model.context)]
-    h = model.hidden(ids).double()
-    bias = None if model.bias is None else model.bias.double()
-    plain = torch.log_softmax(torch.nn.functional.linear(h, model.weight.double(), bias), dim=-1)
-    # Different orders of summation differ by round-off, a cap or a scale by far more.
-    round_off = {torch.float64: 1e-6, torch.float32: 1e-2}
-    tolerance = round_off.get(model.weight.dtype, 0.02 * (plain.max() - plain.min()).item())  # 5 eps of bfloat16
-    return bool((plain - model.log_prob(ids)).abs().max() < tolerance)
 
 
 @torch.no_grad()

@@ -22,8 +22,8 @@ from transformers.utils import ModelOutput
 from transformers.utils.generic import can_return_tuple
 
 from highrank.errors import UserError
-from highrank.evaluation.perplexity import in_eval_mode
 from highrank.heads import Head, MoSHead
+from highrank.hf.pretrained import has_plain_logits
 
 MODEL_TYPE = "highrank_mixture"  # in config.json
 MIXTURE_MODULES = ["prior", "latent", "shift"]  # for `modules_to_save` of PEFT, which freezes everything else
@@ -208,26 +208,8 @@ def _check_supported(model: Any) -> None:
             f"{name} is not a causal language model of transformers: convert one that AutoModelForCausalLM has loaded, "
             "before adapters are added to it."
         )
-    if not _has_plain_logits(model):
+    if not has_plain_logits(model):
         raise UserError(
             f"{name} changes its last hidden states or its logits around the output layer (for example by soft-capping "
             "or scaling them), which a mixture cannot do exactly: choose another model, or turn that off in its config."
         )
-
-
-@torch.no_grad()
-@in_eval_mode
-def _has_plain_logits(model: Any) -> bool:
-    """Check on two tokens that the logits are those of the output layer, and its input is the last hidden state."""
-    layer = model.get_output_embeddings()
-    seen: list[Tensor] = []
-    hook = layer.register_forward_hook(lambda _, inputs, output: seen.extend((inputs[0], output)))
-    ids = torch.tensor([[0, 1]], device=model.device)
-    try:
-        logits = model(ids).logits
-    finally:
-        hook.remove()
-    h, linear = seen
-    # The second pass may differ by round-off; a scale or a norm makes a far larger difference.
-    again = model.base_model(ids).last_hidden_state
-    return torch.equal(linear, logits.to(linear.dtype)) and torch.allclose(h, again.to(h.dtype), rtol=1e-2)

@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from highrank.errors import UserError
+from highrank.evaluation.perplexity import in_eval_mode
 from highrank.heads import MoSHead
 from highrank.memory import require_bytes
 
@@ -41,6 +42,10 @@ class HfModel:
     @property
     def bias(self) -> Tensor | None:
         return None if self.layer.bias is None else self.layer.bias.detach()
+
+    def ends_in_softmax(self) -> bool:
+        """Check whether the log-probabilities are those of softmax(H W^T + b), without a cap or a scale in between."""
+        return isinstance(self.layer, torch.nn.Linear) and has_plain_logits(self.model)
 
     def encode(self, text: str) -> Tensor:
         """Return the (T,) ids of a text."""
@@ -126,3 +131,23 @@ def _check_complete(name: str, model: Any, loading: dict[str, Any]) -> None:
                 f"the weights of {name} are not those of a {type(model).__name__}: {keys[0]} is {problem} "
                 f"({len(keys)} in all)."
             )
+
+
+@torch.no_grad()
+@in_eval_mode
+def has_plain_logits(model: Any) -> bool:
+    """Check on two tokens that the logits are those of the output layer, and its input is the last hidden state."""
+    layer = model.get_output_embeddings()
+    seen: list[Tensor] = []
+    hook = layer.register_forward_hook(lambda _, inputs, output: seen.extend((inputs[0], output)))
+    ids = torch.tensor([[0, 1]], device=model.device)
+    try:
+        logits = model(ids).logits
+    finally:
+        hook.remove()
+    if len(seen) != 2:  # the layer was not called, but its weight was used in another way
+        return False
+    h, linear = seen
+    # The second pass may differ by round-off; a scale or a norm makes a far larger difference.
+    again = model.base_model(ids).last_hidden_state
+    return torch.equal(linear, logits.to(linear.dtype)) and torch.allclose(h, again.to(h.dtype), rtol=1e-2)

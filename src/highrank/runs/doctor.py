@@ -24,7 +24,7 @@ from highrank.analysis.diagnosis import (
     diagnose_weights,
     softmaxes_of,
 )
-from highrank.analysis.hf import analyze_hf, check_causal, in_windows, is_plain_softmax
+from highrank.analysis.hf import analyze_hf, check_causal, in_windows
 from highrank.analysis.matrix import WINDOW, Options
 from highrank.analysis.record import Analysis, thin_spectrum
 from highrank.files import read_text
@@ -142,12 +142,15 @@ def _open_hf(name: str, device: torch.device, precision: "Precision") -> _Subjec
         result = analyze_hf(model, ids, on_stage=on_stage, **options)
         return replace(result, spectrum=thin_spectrum(result.spectrum))
 
-    mixture = model.layer if isinstance(model.layer, MoSHead) else None
-    plain = "softmax" if mixture is None and is_plain_softmax(model, probe) else "other"
+    head = "softmax" if model.ends_in_softmax() else "other"
+    n_components = 1
+    if isinstance(model.layer, MoSHead):
+        head = "mos"
+        n_components = model.layer.n_components
     return _Subject(
         name=Path(name).name,
-        head="mos" if mixture else plain,
-        n_components=mixture.n_components if mixture else 1,
+        head=head,
+        n_components=n_components,
         weight=model.weight,
         bias=model.bias,
         words=model.words,
