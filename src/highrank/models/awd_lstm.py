@@ -67,14 +67,19 @@ class AWDLSTM(nn.Module):
         self.hidden_sizes = tuple(hidden_sizes)
         layers = {f"hidden_sizes[{i}]": size for i, size in enumerate(self.hidden_sizes)}
         check_sizes(vocab_size=vocab_size, embed_dim=embed_dim, layers=len(layers), **layers)
+        check_dropouts(
+            dropout_words=dropout_words,
+            dropout_input=dropout_input,
+            dropout_hidden=dropout_hidden,
+            dropout_output=dropout_output,
+            weight_drop=weight_drop,
+        )
         self.dropout_words = dropout_words
         self.dropout_input = dropout_input
         self.dropout_hidden = dropout_hidden
         self.dropout_output = dropout_output
         self.input_noise = input_noise
         self.lower_outputs = lower_outputs
-        names = ("dropout_words", "dropout_input", "dropout_hidden", "dropout_output")
-        check_dropouts(**{name: getattr(self, name) for name in names}, weight_drop=weight_drop)
         self.embedding = new_embedding(vocab_size, embed_dim)
         inputs = (embed_dim, *self.hidden_sizes[:-1])
         self.layers = nn.ModuleList(
