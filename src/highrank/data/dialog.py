@@ -64,7 +64,7 @@ class DialogCorpus:
 
     @property
     def extent(self) -> str:
-        """The size of the training set; the published one is not the only one."""
+        """The size of the training set, in which copies of a corpus differ."""
         return f"{len(self.splits['train'].first):,} training utterances"
 
 

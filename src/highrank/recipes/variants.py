@@ -33,7 +33,7 @@ def softmax_with_mos_hparams(mos: Recipe, paper: PaperResult) -> Recipe:
 
 
 def plus(mos: Recipe) -> Recipe:
-    """Return ours, so there is no result of the paper to compare with. docs/recipes.md explains each change."""
+    """Return our own variant, for which the paper has no result. docs/recipes.md explains each change."""
     return replace(
         mos,
         name=f"{mos.name}-plus",
@@ -44,7 +44,7 @@ def plus(mos: Recipe) -> Recipe:
 
 
 def doc(mos: Recipe) -> Recipe:
-    """Return Takase et al. 2018, "Direct Output Connection for a High-Rank Language Model".
+    """Return the model of Takase et al. 2018, "Direct Output Connection for a High-Rank Language Model".
 
     The values are those of the released commands (github.com/nttcslab-nlp/doc_lm); where they do not differ from MoS,
     they are not repeated here.

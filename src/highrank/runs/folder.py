@@ -144,7 +144,7 @@ class Run:
         return read_as(list[str], self.folder / "vocabulary.json", "vocabulary")
 
     def codec(self) -> TextCodec:
-        """Return what turns text into ids of the vocabulary, and back."""
+        """Return the codec that turns text into ids of the vocabulary, and back."""
         path = self.folder / TOKENIZER
         tokenizer = path.read_text(encoding="utf-8") if path.exists() else None
         return TextCodec(self.words(), self.info().corpus_level, tokenizer)

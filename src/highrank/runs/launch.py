@@ -87,7 +87,7 @@ def train_recipe(
 
 
 class Prepared(NamedTuple):
-    """What is trained, and where."""
+    """The recipe and the corpus of a training, and its run folder."""
 
     recipe: AnyRecipe
     corpus: Corpus | DialogCorpus

@@ -12,7 +12,7 @@ from highrank.files import read_json
 
 @dataclass
 class RunRow:
-    """A run as the list shows it; of a damaged run, the part that could be read."""
+    """A row of the list of runs. For a damaged run, it holds what could be read."""
 
     run: str
     recipe: str = "?"

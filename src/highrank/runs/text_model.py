@@ -45,7 +45,7 @@ class TextModel:
 
     @cached_property
     def codec(self) -> TextCodec:
-        """What turns text into ids; read on first use, because most code needs the model only."""
+        """The codec of the vocabulary, read on first use because most code needs the model only."""
         return self.run.codec()
 
     def encode(self, text: str) -> Tensor:

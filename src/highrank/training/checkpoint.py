@@ -151,5 +151,5 @@ def _restore_generators(training: Training, tensors: dict[str, Tensor]) -> None:
 
 
 def _rank_name(name: str, rank: int) -> str:
-    """Return the name of a rank's tensor. The first rank's is that of a process that trains alone."""
+    """Return the name of a rank's tensor. The first rank has no number, like a process that trains alone."""
     return name if rank == 0 else f"{name}/{rank}"
