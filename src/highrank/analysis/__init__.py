@@ -11,7 +11,8 @@ Rank of the log-probabilities (`highrank analyze`):
 The output layer (`highrank doctor`):
 
     diagnosis.py     all of it
-    output_layer.py, argmax.py, gradient.py    the weights, tokens that can never win, the loss gradient
+    output_layer.py, gradient.py    the weights, and how much of the loss gradient passes
+    argmax.py, hull.py    the tokens that can never win, and the search for proofs
 
 Two models step by step (`highrank compare`):
 
