@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import torch
 
     from highrank.evaluation.tune import Settings, Tuning
+    from highrank.runs.run_evaluation import RunEvaluation
 
 TuneTokens = Annotated[int | None, typer.Option(min=1, help="Tune on the first tokens of validation. Default: all.")]
 TINY = 1e-30  # smallest value of an option that must be positive
@@ -57,7 +58,6 @@ def evaluate(
     --tune changes one setting of --dynamic at a time by factors of 2, then of its square root. For --cache it scores a
     grid, then the neighbours of the best point. On a CPU, --dynamic is tuned on 5,000 tokens unless you ask for more.
     """
-    from highrank.evaluation.score import format_score
     from highrank.recipes import DialogRecipe
     from highrank.runs.folder import Run
     from highrank.schema import to_json
@@ -80,7 +80,13 @@ def evaluate(
         )  # fmt: skip
     if as_json:
         print_json(to_json(result))
-        return
+    else:
+        _print_result(result)
+
+
+def _print_result(result: "RunEvaluation") -> None:
+    from highrank.evaluation.score import format_score
+
     if result.tuned is not None:
         say(format_search(result.tuned))
     score = f"perplexity {format_score(result.perplexity, 'word')}"
@@ -88,9 +94,11 @@ def evaluate(
         score = f"{format_score(result.perplexity, 'char')}, {score}"
     if result.bits_per_byte is not None:
         score += f", {result.bits_per_byte:.3f} bits per byte"
-    settings = result.dynamic or result.cache
-    details = f"{'dynamic' if dynamic else 'cache'}, {format_settings(settings)}; " if settings else ""
-    say(f"{run}: {split} {score} ({details}{result.nll:.4f} nats per token, {result.tokens:,} tokens predicted)")
+    details = f"{result.nll:.4f} nats per token, {result.tokens:,} tokens predicted"
+    for method, settings in (("dynamic", result.dynamic), ("cache", result.cache)):
+        if settings is not None:
+            details = f"{method}, {format_settings(settings)}; {details}"
+    say(f"{result.run}: {result.split} {score} ({details})")
 
 
 def _evaluate_dialogs(run: Path, split: str, data_dir: Path | None, device: "torch.device", as_json: bool) -> None:
