@@ -19,7 +19,7 @@ from highrank.analysis.prediction import Candidate
 from highrank.errors import UserError
 from highrank.evaluation.beam import beam_search
 from highrank.evaluation.generate import sample_word
-from highrank.explore.model import Model, Softmaxes, Token, added_texts
+from highrank.explore.model import ExplorableModel, Softmaxes, Token, added_texts
 from highrank.explore.prefixes import PrefixCache
 
 MAX_SCORES = 50_000  # kept tokens: about 30 MB for a mixture of 15
@@ -45,30 +45,30 @@ class MixedWord:
 
 
 @dataclass(frozen=True)
-class Component:
+class MixtureComponent:
     weight: float  # pi_k
     top: list[Candidate]  # by p_k
 
 
 @dataclass(frozen=True)
-class Prediction:
+class CursorPrediction:
     """The distribution at one position."""
 
     position: int
     actual: MixedWord | None  # the token of the text; None after its end
     top: list[MixedWord]
-    components: list[Component]  # in the order of the model, not by weight
+    components: list[MixtureComponent]  # in the order of the model, not by weight
 
 
 @dataclass(frozen=True)
-class Reading:
+class TextReading:
     """A text as a model sees it."""
 
     tokens: list[Token]
     words: list[str]  # what the model reads for each token: itself or <unk>; "" if it skips it
     scores: list[Score | None]  # None: skipped, or not read yet
     complete: bool  # everything was read
-    prediction: Prediction | None  # at the cursor; None if it was not reached yet
+    prediction: CursorPrediction | None  # at the cursor; None if it was not reached yet
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Sampled:
 
 
 @dataclass(frozen=True)
-class Continuation:
+class BeamContinuation:
     log_prob: float
     words: list[Sampled]
 
@@ -88,13 +88,13 @@ class Continuation:
 class Explorer:
     """One model and what it has computed so far. Its methods may be called from several threads."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: ExplorableModel) -> None:
         self.model = model
         self._scores: PrefixCache[Score] = PrefixCache(MAX_SCORES)
         self._lock = threading.RLock()
 
     @torch.no_grad()
-    def read(self, text: str, cursor: int, *, top: int = 10, seconds: float = math.inf) -> Reading:
+    def read(self, text: str, cursor: int, *, top: int = 10, seconds: float = math.inf) -> TextReading:
         """Score the tokens of a text and predict at the cursor; stop after about `seconds`, with some progress made."""
         tokens = self.model.tokens(text)
         position = self._position(tokens, cursor)
@@ -107,7 +107,7 @@ class Explorer:
                 actual = tokens[position].id if position < len(tokens) else None
                 prediction = self._predict(context, position, actual, top)
         remaining = iter(scores)
-        return Reading(
+        return TextReading(
             tokens,
             ["" if token.id is None else self.model.words[token.id] for token in tokens],
             [None if token.id is None else next(remaining, None) for token in tokens],
@@ -150,7 +150,7 @@ class Explorer:
                 return i
         return len(tokens)
 
-    def _predict(self, context: list[int], position: int, actual: int | None, top: int) -> Prediction:
+    def _predict(self, context: list[int], position: int, actual: int | None, top: int) -> CursorPrediction:
         """Describe the distribution after a context, for the token `actual` at that position of the text."""
         words = self.model.words
         log_pi, log_parts = self._next(context)
@@ -164,8 +164,8 @@ class Explorer:
         for k, weight in enumerate(log_pi.exp().tolist()):
             best = (log_parts[k] - log_pi[k]).exp().topk(min(COMPONENT_TOP, len(log_p)))
             pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-            components.append(Component(weight, [Candidate(words[i], p) for i, p in pairs]))
-        return Prediction(
+            components.append(MixtureComponent(weight, [Candidate(words[i], p) for i, p in pairs]))
+        return CursorPrediction(
             position,
             None if actual is None else mixed_word(actual),
             [mixed_word(i) for i in log_p.topk(min(top, len(log_p))).indices.tolist()],
@@ -200,7 +200,7 @@ class Explorer:
         return self._written(text, drawn)
 
     @torch.no_grad()
-    def search(self, text: str, length: int, beam_size: int) -> list[Continuation]:
+    def search(self, text: str, length: int, beam_size: int) -> list[BeamContinuation]:
         """Return the likeliest continuations up to the end of the line that a beam search finds."""
         if self.model.eos is None:
             raise UserError(f"{self.model.name} has no line ends, where a beam search would stop: sample instead.")
@@ -221,7 +221,7 @@ class Explorer:
                 _, log_parts = self._next([*context, *words[:n]])
                 parts = log_parts[:, word].exp()
                 chosen.append((word, parts.sum().item(), int(parts.argmax())))
-            continuations.append(Continuation(log_prob, self._written(text, chosen)))
+            continuations.append(BeamContinuation(log_prob, self._written(text, chosen)))
         return continuations
 
     def _context(self, tokens: list[Token]) -> list[int]:

@@ -45,7 +45,7 @@ class Softmaxes(NamedTuple):
     logits: Tensor  # (n, K, V)
 
 
-class Model(Protocol):
+class ExplorableModel(Protocol):
     name: str
     words: list[str]  # how each token is written, by id
     by_word: bool  # tokens are words between spaces
@@ -66,7 +66,7 @@ class Model(Protocol):
         """Return the text of ids."""
 
 
-def open_models(folders: Sequence[Path], device: torch.device) -> list[Model]:
+def open_models(folders: Sequence[Path], device: torch.device) -> list[ExplorableModel]:
     """Open several folders. Models are named after them, or by their paths if the names are not unique."""
     models = [open_model(folder, device) for folder in folders]
     if len({model.name for model in models}) < len(models):
@@ -75,7 +75,7 @@ def open_models(folders: Sequence[Path], device: torch.device) -> list[Model]:
     return models
 
 
-def open_model(folder: Path, device: torch.device) -> Model:
+def open_model(folder: Path, device: torch.device) -> ExplorableModel:
     """Open a run folder, or a folder of a causal language model of transformers."""
     if not Run(folder).exists() and (folder / "config.json").exists():
         return TransformersModel(folder, device)
@@ -239,7 +239,7 @@ def shortened(cache: Any, tokens: int) -> Any:
     return cache
 
 
-def added_texts(model: Model, ids: list[int], context: str) -> list[str]:
+def added_texts(model: ExplorableModel, ids: list[int], context: str) -> list[str]:
     """Return the text that each of `ids` adds to a context, with the space before it."""
     before = [token.id for token in model.tokens(context) if token.id is not None]
     texts = [model.decode([*before, *ids[:n]]) for n in range(len(ids) + 1)]

@@ -13,7 +13,7 @@ import torch
 from highrank.analysis.record import Spectrum
 from highrank.errors import UserError
 from highrank.explore.explorer import Explorer
-from highrank.explore.model import Model, RunModel
+from highrank.explore.model import ExplorableModel, RunModel
 from highrank.runs.analysis import read_analysis
 from highrank.runs.corpora import run_corpus
 from highrank.runs.folder import Run
@@ -23,7 +23,7 @@ SPECIALTY_WORDS = 8  # shown per component
 
 
 @dataclass(frozen=True)
-class Curve:
+class PerplexityCurve:
     epochs: list[int]
     train: list[float]  # perplexity
     valid: list[float]
@@ -35,7 +35,7 @@ class Overview:
     facts: dict[str, str]
     n_components: int
     by_word: bool
-    curve: Curve | None
+    curve: PerplexityCurve | None
     spectrum: Spectrum | None
     rank: int | None
 
@@ -47,20 +47,20 @@ class ComponentUsage:
     specialty: list[str]  # the words that it is responsible for far more often than for others
 
 
-def overview(model: Model, analysis: Path | None) -> Overview:
+def overview(model: ExplorableModel, analysis: Path | None) -> Overview:
     """Collect what the folder of a model and an analysis say about it."""
     curve = None
     epochs = Run(model.folder).epochs() if isinstance(model, RunModel) else []
     epochs = [e for e in epochs if math.isfinite(e.valid_ppl) and math.isfinite(e.train_ppl)]
     if epochs:
-        curve = Curve([e.epoch for e in epochs], [e.train_ppl for e in epochs], [e.valid_ppl for e in epochs])
+        curve = PerplexityCurve([e.epoch for e in epochs], [e.train_ppl for e in epochs], [e.valid_ppl for e in epochs])
     found = [a for a in read_analysis(analysis).models if a.name == Path(model.name).name] if analysis else []
     spectrum = found[0].spectrum if found else None
     rank = found[0].rank if found else None
     return Overview(model.name, model.facts(), model.n_components, model.by_word, curve, spectrum, rank)
 
 
-def validation_ids(model: Model, data_dir: Path | None) -> list[int]:
+def validation_ids(model: ExplorableModel, data_dir: Path | None) -> list[int]:
     """Return the first tokens of the validation text of a run; none if it is not on this machine."""
     if isinstance(model, RunModel):
         for folder in (data_dir, None):  # one folder may not hold the corpora of all runs
