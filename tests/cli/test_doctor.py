@@ -25,6 +25,7 @@ def place(tmp_path_factory):
     for head in HEADS:
         extra = f"data.corpus=toy model.head={head} model.hidden_sizes=10,6"
         highrank("train", "ptb-mos", *settings(extra), "--out", head, "--max-epochs", 1, cwd=folder)
+    highrank("export", "mos", "--hf", "exported", cwd=folder)
     save_model(folder / "tiny", dtype=torch.float32)
     save_model(folder / "capped", "gemma2", dtype=torch.float32, final_logit_softcapping=2.0)
     save_model(folder / "bert", "bert")
@@ -125,6 +126,9 @@ def test_options_reach_the_analysis(place, extra):
         (["mos", "--text", "text.txt"], "w0"),  # a word that the run does not know
         (["tiny", "--precision", "int4"], "int4"),
         (["mos", "--out", "toy/test.txt"], "toy/test.txt"),
+        (["mos", "--precision", "float32"], "precision"),  # a run is diagnosed in float64
+        (["mos", "--tokens", "5"], "tokens"),  # of which text?
+        (["exported"], "run"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )

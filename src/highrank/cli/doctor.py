@@ -57,7 +57,7 @@ def doctor(
     from highrank.schema import to_json
 
     torch_device = find_device(device)
-    if tokens is None and torch_device.type == "cpu":
+    if text and tokens is None and torch_device.type == "cpu":
         tokens = CPU_TOKENS
     output_folder(output)
     with progress() as on_stage:

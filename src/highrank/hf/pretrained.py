@@ -69,6 +69,8 @@ class HfModel:
 def load_hf(name: str, device: torch.device, precision: Precision = "float64") -> HfModel:
     """Load a model from a local folder or by its name on the hub."""
     model, tokenizer = _load_as_stored(name)
+    if model.config.model_type == "highrank":
+        raise UserError(f"{name} is an export of a run of highrank: use the run's own folder.")
     layer = output_layer(model, name)
     stored = str(layer.weight.dtype).removeprefix("torch.")
     dtype = layer.weight.dtype if precision == "stored" else getattr(torch, precision)

@@ -27,6 +27,7 @@ from highrank.analysis.diagnosis import (
 from highrank.analysis.hf import analyze_hf, check_causal, in_windows
 from highrank.analysis.matrix import WINDOW, Options
 from highrank.analysis.record import Analysis, thin_spectrum
+from highrank.errors import UserError
 from highrank.files import read_text
 from highrank.heads import MoSHead
 from highrank.progress import OnStage, no_stages
@@ -52,9 +53,14 @@ def diagnose(
     **options: Unpack[Options],
 ) -> DoctorRecord:
     """Diagnose the output layer of a model, and its predictions on a text if there is one."""
+    is_run = Run(Path(model)).exists()
+    if is_run and precision:
+        raise UserError(f"{model} is a run, which is always diagnosed in float64: leave the precision out.")
+    if tokens and text is None:
+        raise UserError("a number of tokens needs a text to read.")
     content = None if text is None else read_text(text)
     on_stage(f"loading {model}", 0, None)
-    if Run(Path(model)).exists():
+    if is_run:
         subject = _open_run(Path(model), device)
     else:
         subject = _open_hf(model, device, precision or ("stored" if content is None else "float64"))
