@@ -418,7 +418,7 @@ def main() -> None:
     parser.add_argument("--head", choices=HEADS, default="softmax")
     parser.add_argument("--dim", type=int, default=128)
     parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--steps", type=int, default=4000, help="of the softmax")
+    parser.add_argument("--steps", type=int, default=3000, help="of the softmax")
     parser.add_argument("--equal", choices=("steps", "time"), default="steps")
     parser.add_argument("--dropout", type=float)
     parser.add_argument("--lr", type=float, default=1e-3)
