@@ -74,7 +74,8 @@ def test_training_needs_neither_triton_nor_linux(place):
 def test_default_folders_are_numbered_and_the_latest_is_resumed(place):
     arguments = ("train", "ptb-mos", *settings("data.corpus=toy"), "--max-epochs", 1)
     highrank(*arguments, cwd=place)
-    highrank(*arguments, cwd=place)
+    second = highrank(*arguments, cwd=place)
+    assert "runs/ptb-mos exists" in second.stderr
     assert sorted(p.name for p in (place / "runs").iterdir()) == ["ptb-mos", "ptb-mos-2"]
     highrank("train", "ptb-mos", "--resume", "--max-epochs", 2, cwd=place)
     assert [state(place / "runs" / name).epoch for name in ("ptb-mos", "ptb-mos-2")] == [1, 2]

@@ -65,8 +65,10 @@ def test_steps_have_the_prediction_of_each_side():
 
 
 def test_the_summary_names_the_better_model():
-    assert "two gains 0.0500 ± 0.0100" in summary(COMPARISON)
-    assert "one gains 0.0500 ± 0.0100" in summary(replace(COMPARISON, overall=replace(COMPARISON.overall, gain=0.05)))
+    assert "two is ahead of one by 0.0500 ± 0.0100" in summary(COMPARISON)
+    assert "one is ahead of two by 0.0500 ± 0.0100" in summary(
+        replace(COMPARISON, overall=replace(COMPARISON.overall, gain=0.05))
+    )
 
 
 def test_intervals_are_two_standard_errors_each_way():

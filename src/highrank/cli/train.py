@@ -95,6 +95,8 @@ def train(
         if ranks.first:
             processes = f"{ranks.size} processes, " if ranks.size > 1 else ""
             _announce(chosen, corpus, f"{processes}{torch_device}", run.folder)
+            if output is None and not resume and run.folder.name != chosen.name:
+                note(f"{run.folder.with_name(chosen.name)} exists, so this is a new run; --resume would continue one.")
             if on_cpu and corpus.vocab_size > LARGE_VOCABULARY:
                 note(
                     f"A vocabulary of {corpus.vocab_size:,} is very slow on a CPU: use a GPU, or limit it with "

@@ -35,8 +35,8 @@ def summary(c: Comparison) -> str:
         steps = f'the {c.overall.steps:,} steps of {c.split} with "{c.contains}" in their context'
     ahead, behind = (c.a, c.b) if c.overall.gain >= 0 else (c.b, c.a)
     return (
-        f"Over {steps}, {ahead.name} gains {abs(c.overall.gain):.4f}{_error(c.overall)} nats per token on "
-        f"{behind.name}. {c.a.name} gives the reference the higher probability at "
+        f"Over {steps}, {ahead.name} is ahead of {behind.name} by {abs(c.overall.gain):.4f}{_error(c.overall)} nats "
+        f"per token. {c.a.name} gives the reference the higher probability at "
         f"{c.a_better / c.overall.steps:.1%} of them."
     )
 
