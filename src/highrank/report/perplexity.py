@@ -80,25 +80,28 @@ def in_tables(recipe: Recipe, state: str) -> paper.Pair | None:
 
 def headline(runs: list[RecordedRun]) -> Table:
     """Build the README's table: test perplexity of the paper's mixture, the best of ours, and the best published."""
+    results = [Column("paper"), Column("ours"), Column("how", "left"), Column("best of the family", "left")]
+    rows = [_headline_row(corpus, state, runs) for corpus in CORPORA for state in ("trained", "finetuned", "dynamic")]
+    return Table([Column("test perplexity", "left"), *results], rows)
+
+
+def _headline_row(corpus: str, state: str, runs: list[RecordedRun]) -> list[Cell]:
     test = Quantity("test")
-    rows = []
-    for corpus, name in CORPORA.items():
-        recipe = RECIPES[f"{corpus}-mos"]
-        for state in ("trained", "finetuned", "dynamic"):
-            candidates = [(_best(one, runs, state), one) for one in (recipe, *own_recipes(corpus))]
-            finished = [(result.ours, result, one.name) for result, one in candidates if result.ours]
-            ours = [NOT_RUN, Cell()]
-            if finished:
-                numbers, result, by = min(finished, key=lambda entry: entry[0])
-                ours = [replace(result, ours=numbers[1:]).our_cell(test), Cell(f", {result.training().text}", code=by)]
-            printed = in_tables(recipe, state)
-            others = paper.FAMILY.get((recipe.name, state))
-            family = f"{test.format([others.test])} ({others.source})" if others else "-"
-            cells = [Cell(f"{name}, {STATES[state]}"), Cell(test.format([printed.test]) if printed else "-"), *ours]
-            rows.append([*cells, Cell(family)])
-    columns = ["test perplexity", "paper", "ours", "how", "best of the family"]
-    left = (columns[0], columns[3], columns[4])
-    return Table([Column(name, "left" if name in left else "right") for name in columns], rows)
+    recipe = RECIPES[f"{corpus}-mos"]
+    printed = in_tables(recipe, state)
+    published = paper.FAMILY.get((recipe.name, state))
+    ours = [NOT_RUN, Cell()]
+    results = {one.name: _best(one, runs, state) for one in (recipe, *own_recipes(corpus))}
+    if finished := {name: result for name, result in results.items() if result.ours}:
+        name, best = min(finished.items(), key=lambda item: item[1].ours or ())
+        on_test = replace(best, ours=(best.ours or ())[1:])
+        ours = [on_test.our_cell(test), Cell(f", {best.training().text}", code=name)]
+    return [
+        Cell(f"{CORPORA[corpus]}, {STATES[state]}"),
+        Cell(test.format([printed.test]) if printed else "-"),
+        *ours,
+        Cell(f"{test.format([published.test])} ({published.source})" if published else "-"),
+    ]
 
 
 def single_models(runs: list[RecordedRun], corpus: str) -> ResultTable:

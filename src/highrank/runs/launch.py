@@ -141,7 +141,7 @@ def _default_run(recipe: str, resume: bool) -> Run:
         return Run(unused_folder(ROOT / recipe))
     folders = [path for path in ROOT.glob(f"{recipe}*") if _is_run_name(path.name, recipe)]
     if not folders:
-        raise UserError(f"there is no run of {recipe} in {ROOT} to resume: name its folder.")
+        raise UserError(f"{ROOT} has no run of {recipe} to resume: name its folder.")
     return Run(max(folders, key=lambda path: path.stat().st_mtime))
 
 
