@@ -29,10 +29,9 @@ TEXT8_SOFTMAX = Recipe(
         weight_drop=0.2,  # as in Merity et al.'s released command for the characters of enwik8
     ),
     train=TrainSpec(
-        # Validation after six epochs on the prefix, in bits per character, at learning rates of 10 / 20 / 40: softmax
-        # 1.84 / 1.81 / not tried, MoS-7 1.85 / 1.81 / 1.98 (results/benchmarks/text8_lr_h200.csv).
-        lr=20.0,
-        batch_size=128,  # and windows of 200, as Merity et al. for enwik8
+        lr=0.002,
+        optimizer="adam",  # with batches of 128 and windows of 200, as Merity et al. for enwik8
+        batch_size=128,
         bptt=200,
         max_over_bptt=20,
         window_multiple=10,  # few CUDA graphs
