@@ -1,4 +1,4 @@
-"""`MoSHead.from_linear`: a mixture in the place of a trained linear layer."""
+"""`MoSHead.from_linear`: a mixture in the place of a linear layer."""
 
 import pytest
 import torch
@@ -70,6 +70,17 @@ def test_gradients_are_those_of_the_definition():
     plain = -head.log_prob(g).gather(-1, targets[:, None]).sum()
     for ours, expected in zip(fused, torch.autograd.grad(plain, [g, *head.parameters()]), strict=True):
         assert torch.allclose(ours, expected, atol=1e-12)
+
+
+def test_init_mixture_makes_it_equal_to_the_softmax_again():
+    linear, head = make()
+    latent = head.latent.weight.clone()
+    for parameter in (*head.prior.parameters(), *head.shift.parameters()):
+        nn.init.normal_(parameter)
+    head.init_mixture()
+    g = torch.randn(5, 9, dtype=torch.float64)
+    assert (head.log_prob(g) - linear(g).log_softmax(-1)).abs().max() < 1e-14
+    assert not torch.equal(head.latent.weight, latent)
 
 
 def test_only_plain_linear_layers_are_accepted():

@@ -4,7 +4,7 @@
     h_k = s tanh(W_h,k g + b_h,k)                     context vectors; s = 1 in the paper
     p(x | c) = sum_k pi_k softmax(h_k W^T + b)_x      mixed after the softmax: the rank of log p is not limited by D
 
-`MoSHead.from_linear` puts a mixture in the place of a trained linear layer, and starts exactly equal to it:
+`MoSHead.from_linear` puts a mixture in the place of a linear layer, and starts exactly equal to it:
 
     h_k = g + U_k tanh(W_h,k g + b_h,k)               U = 0 and pi uniform at the start
 
@@ -206,7 +206,7 @@ class ResidualMoSHead(MoSHead):
     """A mixture that starts as a softmax of g: h_k = g + U_k tanh(W_h,k g + b_h,k) with U = 0 and a uniform prior.
 
     The W_h,k differ, so the gradients of the U_k differ and the components separate from the first step on.
-    `MoSHead.from_linear` makes one from a trained linear layer.
+    `MoSHead.from_linear` makes one from a linear layer.
     """
 
     def __init__(
@@ -234,6 +234,12 @@ class ResidualMoSHead(MoSHead):
         nn.init.zeros_(self.prior.weight)
         self.shift = Shift(n_components, in_features)
 
+    def init_mixture(self) -> None:
+        """Make the mixture equal to a softmax of g again: U = 0, a uniform prior and new W_h,k."""
+        super().init_mixture()
+        nn.init.zeros_(self.prior.weight)
+        self.shift.reset_parameters()
+
     def log_components(self, g: Tensor) -> tuple[Tensor, Tensor]:
         """Return log pi (..., K), in float32 at least, and h (..., K, D)."""
         log_pi, features = super().log_components(g)
@@ -246,6 +252,9 @@ class Shift(nn.Module):
     def __init__(self, n_components: int, features: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(n_components, features, features))
+
+    def reset_parameters(self) -> None:
+        nn.init.zeros_(self.weight)
 
     def forward(self, features: Tensor) -> Tensor:
         return torch.einsum("...ke,kde->...kd", features, self.weight)
