@@ -5,14 +5,18 @@
     python benchmarks/transformer_heads.py table --out results                        # results/transformer_heads.csv
     python benchmarks/transformer_heads.py draw --out results                         # results/transformers.png
 
-Heads: softmax, moc, mos (from scratch), converted (a softmax that becomes a mixture after half of the steps). All have
-the same number of parameters: the feed-forward layers of the mixtures are narrower. `--equal steps` gives all of them
-the same number of steps, `--equal time` the same time, as counted by the step times of `time`. Without `--dropout`, the
-best dropout of the softmax runs in the output folder is used. Corpora: penn and wikitext-2 (words), text8 (BPE of 8,000
-pieces, trained on its first 90 %).
+Heads: softmax, moc, mos, residual (`MoSHead.from_linear`, from the first step), converted (a softmax that becomes the
+residual mixture after half of the steps). All have the same number of parameters: the feed-forward layers of the
+mixtures are narrower. `--equal steps` gives all of them the same number of steps, `--equal time` the same time, as
+counted by the step times of `time`. Without `--dropout`, the best dropout of the softmax runs in the output folder is
+used. Corpora: penn and wikitext-2 (words), text8 (BPE of 8,000 pieces, trained on its first 90 %).
+
+`train` writes one JSON file per run. `table` collects them, and keeps the rows of an earlier transformer_heads.csv in
+the output folder; `draw` shows both.
 """
 
 import argparse
+import csv
 import itertools
 import json
 import math
@@ -34,10 +38,15 @@ from highrank.files import write_json
 from highrank.heads import Head, MoCHead, MoSHead, SoftmaxHead
 from highrank.ops.cuda_graph import capture
 from highrank.plotting import HEADS as HEADS_COLOURS
-from highrank.plotting import PURPLE, pyplot, save_figure
+from highrank.plotting import PURPLE, VERMILLION, pyplot, save_figure
 from highrank.runs.provenance import provenance
 
-HEADS = ("softmax", "moc", "mos", "converted")
+HEADS = {"softmax": "softmax", "moc": "MoC", "mos": "MoS", "residual": "residual MoS", "converted": "converted"}
+CORPORA = {
+    "penn": "Penn Treebank, words",
+    "wikitext-2": "WikiText-2, words",
+    "text8": "text8's first 12.5 million characters, BPE",
+}
 WINDOW = 128  # tokens
 BATCH = 32  # windows per step
 COMPONENTS = 4
@@ -88,10 +97,12 @@ class Transformer(nn.Module):
         weight = self.embedding.weight
         options: dict[str, Any] = {"weight": weight, "batch_first": True, "slab_bytes": SLAB_BYTES}
         self.head: Head
-        if head in ("softmax", "converted"):
-            self.head = SoftmaxHead(dim, vocab_size, **options)
-        else:
+        if head in ("moc", "mos"):
             self.head = {"moc": MoCHead, "mos": MoSHead}[head](dim, dim, vocab_size, COMPONENTS, **options)
+        else:
+            self.head = SoftmaxHead(dim, vocab_size, **options)
+        if head == "residual":
+            self.convert()
 
     def hidden(self, words: Tensor) -> Tensor:  # (B, T) -> (B, T, D)
         x = F.dropout(self.embedding(words) + self.position[: words.shape[1]], self.dropout, self.training)
@@ -108,8 +119,10 @@ class Transformer(nn.Module):
 
 def head_parameters(head: str, dim: int) -> int:
     """Return how many parameters a head has more than the softmax."""
+    if head == "softmax":
+        return 0
     mixture = COMPONENTS * (dim + dim * (dim + 1))  # prior and latent
-    return {"softmax": 0, "moc": mixture, "mos": mixture, "converted": mixture + COMPONENTS * dim * dim}[head]
+    return mixture if head in ("moc", "mos") else mixture + COMPONENTS * dim * dim
 
 
 # --- data -----------------------------------------------------------------------------------------------------------
@@ -262,13 +275,10 @@ def measure_step_times(arguments: argparse.Namespace) -> None:
         arguments.dim = dim
         key = f"{Path(corpus).name}-{dim}"
         data = load_data(corpus, arguments.data_dir, arguments.out)
-        for head in HEADS:
-            trainer = Trainer(arguments, head, data, 10**6, 0.1)
-            if head == "converted":  # the half of the steps that has the mixture
-                trainer.convert()
-            times[f"{key}-{head}"] = _step_ms(trainer, arguments.timed)
-        softmax = times[f"{key}-softmax"]
-        times[f"{key}-converted"] = (times[f"{key}-converted"] + softmax) / 2
+        for head in ("softmax", "moc", "mos", "residual"):
+            times[f"{key}-{head}"] = _step_ms(Trainer(arguments, head, data, 10**6, 0.1), arguments.timed)
+        # A converted model is a softmax in the first half of its steps, and a residual mixture in the second.
+        times[f"{key}-converted"] = (times[f"{key}-softmax"] + times[f"{key}-residual"]) / 2
         print({name: round(ms, 2) for name, ms in times.items() if name.startswith(key)}, flush=True)
     write_json(arguments.out / "step_ms.json", times)
 
@@ -293,7 +303,9 @@ def train(arguments: argparse.Namespace) -> None:
     steps = arguments.steps
     if arguments.equal == "time":
         steps = round(steps * step_ms[f"{key}-softmax"] / step_ms[f"{key}-{head}"])
-    dropout = best_dropout(arguments) if arguments.dropout is None else arguments.dropout
+    dropout = arguments.dropout
+    if dropout is None:
+        dropout = best_dropout(read_records(arguments.out), Path(arguments.corpus).name, arguments.dim)
     data = load_data(arguments.corpus, arguments.data_dir, arguments.out)
     trainer = Trainer(arguments, head, data, steps, dropout)
     curve = []
@@ -325,86 +337,130 @@ def train(arguments: argparse.Namespace) -> None:
         "curve": curve,
         **provenance(trainer.device),
     }
-    name = f"{key}-{head}-{arguments.equal}-dropout{dropout}-seed{arguments.seed}.json"
-    write_json(arguments.out / name, record)
+    write_json(arguments.out / f"{run_name(record)}.json", record)
     print({k: record[k] for k in ("head", "steps", "parameters", "valid_loss", "test_loss", "rank")}, flush=True)
 
 
-def read_records(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(path.read_text()) for path in sorted(folder.glob("*-seed*.json"))]
+# --- tables and figure ----------------------------------------------------------------------------------------------
 
 
-def best_dropout(arguments: argparse.Namespace) -> float:
-    """Return the dropout of the best softmax of this corpus and size, by its last validation loss."""
-    same = {"corpus": Path(arguments.corpus).name, "dim": arguments.dim, "head": "softmax"}
-    records = [r for r in read_records(arguments.out) if same.items() <= r.items()]
-    if not records:
-        raise SystemExit("no softmax of this corpus and size was trained: do it first, with --dropout")
-    best = min(records, key=lambda r: r["valid_loss"])
+Records = list[dict[str, Any]]
+
+
+def run_name(record: dict[str, Any]) -> str:
+    return "{corpus}-{dim}-{head}-{equal}-dropout{dropout}-seed{seed}".format(**record)
+
+
+def read_records(folder: Path) -> Records:
+    """Return the rows of the table in `folder`, if there is one, and the runs' records, sorted by their names."""
+    table = folder / "transformer_heads.csv"
+    records: Records = []
+    if table.exists():
+        with table.open(newline="") as file:
+            records += [{name: _value(cell) for name, cell in row.items()} for row in csv.DictReader(file)]
+    for path in folder.glob("*-seed*.json"):
+        record = json.loads(path.read_text())
+        records.append({**record, "curve": " ".join(f"{p['valid_loss']:.4f}" for p in record["curve"])})
+    by_name = {run_name(record): record for record in records}  # a record replaces its row of an earlier table
+    return [by_name[name] for name in sorted(by_name)]
+
+
+def _value(cell: str) -> Any:
+    """Return the number or text of a cell, or None if it is empty."""
+    try:
+        return json.loads(cell)
+    except json.JSONDecodeError:
+        return cell or None
+
+
+def best_dropout(records: Records, corpus: str, dim: int) -> float:
+    """Return the dropout of the best softmax of a corpus and size, by the last validation loss of its first seed."""
+    softmaxes = [r for r in records if (r["corpus"], r["dim"], r["head"]) == (corpus, dim, "softmax")]
+    if not softmaxes:
+        raise SystemExit(f"no softmax was trained on {corpus} with D = {dim}: do it first, with --dropout")
+    best = min(softmaxes, key=lambda r: (r["seed"], r["valid_loss"]))
     return float(best["dropout"])
 
 
-def write_table(arguments: argparse.Namespace) -> None:
-    """Write all records as one CSV file, and print the means over seeds at the best dropout as Markdown."""
-    records = read_records(arguments.out)
-    rows = [{**record, "curve": " ".join(f"{p['valid_loss']:.4f}" for p in record["curve"])} for record in records]
-    write_csv(arguments.out / "transformer_heads.csv", rows)
-    columns = ["corpus", "dim", "head", "equal", "steps", "step_ms", "valid_loss", "test_loss", "rank"]
-    columns += ["effective_rank", "gradient_share", "reach"]
-    print("|", " | ".join(columns), "|")
-    print("|", " | ".join("---" for _ in columns), "|")
-    for group in groups(records):
-        cells = [shown(mean(group, name)) for name in columns]
-        print("|", " | ".join(cells), "|")
+Setting = tuple[str, int]  # corpus and D
 
 
-def shown(value: object) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def groups(records: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Return the seeds of each corpus, size, head and comparison, at the dropout that was best for the softmax."""
-    by_setting: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+def at_best_dropout(records: Records) -> dict[Setting, dict[tuple[str, str], Records]]:
+    """Return the seeds of each head and comparison ("steps" or "time"), at the dropout that is best for the softmax."""
+    settings: dict[Setting, dict[tuple[str, str], Records]] = {}
     for record in records:
-        others = [r for r in records if all(r[k] == record[k] for k in ("corpus", "dim", "head"))]
-        if record["dropout"] == min(others, key=lambda r: r["valid_loss"])["dropout"]:
-            key = (record["corpus"], record["dim"], record["equal"], HEADS.index(record["head"]))
-            by_setting.setdefault(key, []).append(record)
-    return [by_setting[key] for key in sorted(by_setting)]
+        setting = (record["corpus"], record["dim"])
+        if record["dropout"] == best_dropout(records, *setting):
+            runs = settings.setdefault(setting, {})
+            runs.setdefault((record["head"], record["equal"]), []).append(record)
+    return {setting: settings[setting] for setting in sorted(settings)}
 
 
-def mean(records: list[dict[str, Any]], key: str) -> Any:
-    """Return the mean of a number over seeds; what is the same in all of them stays as it is."""
-    values = [record[key] for record in records if record[key] is not None]
-    if len(set(values)) <= 1:
-        return values[0] if values else None
-    return sum(values) / len(values)
+def write_table(arguments: argparse.Namespace) -> None:
+    """Write all records as one CSV file, and print losses and other measures at the best dropout as Markdown."""
+    records = read_records(arguments.out)
+    write_csv(arguments.out / "transformer_heads.csv", records)
+    settings = at_best_dropout(records)
+    columns = [("softmax", "steps"), *itertools.product(list(HEADS)[1:], ("steps", "time"))]
+    columns.sort(key=lambda column: column[1])
+    titles = [HEADS[head] + (", equal time" if equal == "time" else "") for head, equal in columns]
+    _print_row("corpus", "D", "dropout", *titles)
+    _print_row(*["---"] * (3 + len(titles)))
+    for (corpus, dim), runs in settings.items():
+        softmax = runs["softmax", "steps"]
+        label = f"{CORPORA.get(corpus, corpus)} (V = {softmax[0]['vocabulary']:,})"
+        cells = [_losses(runs.get(column), softmax) for column in columns]
+        _print_row(label, dim, f"{softmax[0]['dropout']:g}", *cells)
+    print()
+    measures = {"step_ms": ".2f", "rank": ".0f", "effective_rank": ".1f", "gradient_share": ".3f", "reach": ".2f"}
+    print("Means over seeds, at equal steps:", ", ".join(HEADS.values()), end="\n\n")
+    _print_row("corpus", "D", *measures)
+    _print_row(*["---"] * (2 + len(measures)))
+    for (corpus, dim), runs in settings.items():
+        means = [[_mean(runs.get((head, "steps")), name, form) for head in HEADS] for name, form in measures.items()]
+        _print_row(corpus, dim, *(", ".join(cells) for cells in means))
+
+
+def _print_row(*cells: object) -> None:
+    print("|", " | ".join(str(cell) for cell in cells), "|")
+
+
+def _losses(records: Records | None, softmax: Records) -> str:
+    """Return the validation losses of all seeds, bold if all of them are below those of the softmax."""
+    if not records:
+        return "not run"
+    losses = [r["valid_loss"] for r in records]
+    text = " / ".join(f"{loss:.3f}" for loss in losses)
+    return f"**{text}**" if max(losses) < min(r["valid_loss"] for r in softmax) else text
+
+
+def _mean(records: Records | None, name: str, form: str) -> str:
+    values = [r[name] for r in records or [] if r[name] is not None]
+    return format(sum(values) / len(values), form) if values else "-"
 
 
 def draw(arguments: argparse.Namespace) -> None:
     """Draw the loss of each head minus that of the softmax: one dot per seed, corpora and sizes side by side."""
-    same_setting = groups(read_records(arguments.out))
-    softmax = {(g[0]["corpus"], g[0]["dim"]): mean(g, "valid_loss") for g in same_setting if g[0]["head"] == "softmax"}
-    colours = {"moc": HEADS_COLOURS["moc"], "mos": HEADS_COLOURS["mos"], "converted": PURPLE}
-    names = {"moc": "MoC", "mos": "MoS from scratch", "converted": "softmax, converted to MoS at half time"}
+    settings = at_best_dropout(read_records(arguments.out))
+    colours = {**HEADS_COLOURS, "residual": VERMILLION, "converted": PURPLE}
+    names = {**HEADS, "mos": "MoS from scratch", "residual": "residual MoS from scratch"}
+    names["converted"] = "softmax, converted to residual MoS at half time"
     figure, panels = pyplot().subplots(1, 2, figsize=(9, 4), sharey=True, layout="constrained")
     for panel, equal in zip(panels, ("steps", "time"), strict=True):
-        shown = [g for g in same_setting if g[0]["equal"] == equal and g[0]["head"] in colours]
-        settings = sorted({(g[0]["corpus"], g[0]["dim"]) for g in shown})
-        for group in shown:
-            head = group[0]["head"]
-            setting = (group[0]["corpus"], group[0]["dim"])
-            x = settings.index(setting) + 0.2 * (list(colours).index(head) - 1)
-            gains = [r["valid_loss"] - softmax[setting] for r in group]
-            panel.plot([x] * len(gains), gains, "o", color=colours[head], label=names[head], alpha=0.8)
-        panel.axhline(0, color=HEADS_COLOURS["softmax"], label="softmax")
+        panel.axhline(0, color=colours["softmax"], label=names["softmax"])
+        for i, head in enumerate(list(HEADS)[1:]):
+            points = []
+            for x, runs in enumerate(settings.values()):
+                softmax = [r["valid_loss"] for r in runs["softmax", "steps"]]
+                for record in runs.get((head, equal), []):
+                    points.append((x + 0.18 * (i - 1.5), record["valid_loss"] - sum(softmax) / len(softmax)))
+            if points:
+                panel.plot(*zip(*points, strict=True), "o", color=colours[head], label=names[head], alpha=0.8)
         panel.set_xticks(range(len(settings)), [f"{corpus}\nD = {dim}" for corpus, dim in settings], fontsize=8)
         panel.set_title(f"equal {equal}, equal parameters", fontsize=10)
     panels[0].set_ylabel("validation loss minus the softmax's, nats")
-    by_label = dict(zip(*reversed(panels[0].get_legend_handles_labels()), strict=True))
-    figure.legend(by_label.values(), by_label.keys(), fontsize=8, ncols=4, loc="outside lower center")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, fontsize=8, ncols=3, loc="outside lower center")
     save_figure(figure, [arguments.out / "transformers.png"])
 
 
@@ -415,7 +471,7 @@ def main() -> None:
     parser.add_argument("--corpora", nargs="+", default=["penn", "wikitext-2", "text8"], help="of time")
     parser.add_argument("--dims", type=int, nargs="+", default=[128, 256], help="of time")
     parser.add_argument("--timed", type=int, default=30, help="steps of time")
-    parser.add_argument("--head", choices=HEADS, default="softmax")
+    parser.add_argument("--head", choices=list(HEADS), default="softmax")
     parser.add_argument("--dim", type=int, default=128)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--steps", type=int, default=3000, help="of the softmax")

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -34,13 +35,15 @@ def test_a_softmax_and_its_mixtures_are_trained_and_tabulated(script, tmp_path, 
     train = ("train", "--corpus", corpus, "--dim", 64, "--steps", 4, "--analyzed", 40)
     run(*train, "--head", "softmax", "--dropout", 0.2)
     run(*train, "--head", "mos", "--equal", "time")
+    run(*train, "--head", "residual")
     run(*train, "--head", "converted")
     run("table")
     run("draw")
     records = {r["head"]: r for r in script.read_records(tmp_path / "out")}
-    assert (tmp_path / "out" / "transformer_heads.csv").read_text().count("\n") == 4
+    assert (tmp_path / "out" / "transformer_heads.csv").read_text().count("\n") == 5
     assert {r["dropout"] for r in records.values()} == {0.2}
-    assert records["softmax"]["steps"] == records["converted"]["steps"] == 4
+    assert {records[head]["steps"] for head in ("softmax", "residual", "converted")} == {4}
+    assert records["residual"]["parameters"] == records["converted"]["parameters"]
     times = json.loads((tmp_path / "out" / "step_ms.json").read_text())
     assert records["mos"]["steps"] == round(4 * times["toy-64-softmax"] / times["toy-64-mos"])
     assert records["mos"]["reach"] > 0
@@ -56,8 +59,39 @@ def test_all_heads_have_the_same_number_of_parameters(script, dim):
         return sum(p.numel() for p in model.parameters())
 
     softmax = parameters("softmax")
-    for head in ("moc", "mos", "converted"):
+    for head in ("moc", "mos", "residual", "converted"):
         assert parameters(head) == pytest.approx(softmax, rel=5e-3)
+
+
+def record(head="softmax", dropout=0.1, seed=1, valid_loss=5.0, **others):
+    names = ("n_components", "layers", "steps", "step_ms", "test_loss", "rank", "effective_rank", "gradient_share")
+    same = {"corpus": "penn", "vocabulary": 10_000, "dim": 128, "equal": "steps", "reach": None}
+    curve = [{"step": 1, "valid_loss": valid_loss}, {"step": 2, "valid_loss": valid_loss}]
+    run = {"head": head, "dropout": dropout, "seed": seed, "valid_loss": valid_loss, "curve": curve}
+    return {**same, **dict.fromkeys(names, 1), **run, **others}
+
+
+def test_a_table_keeps_the_rows_of_an_earlier_one(script, tmp_path):
+    def tabulate(*records):
+        for r in records:
+            (tmp_path / f"{script.run_name(r)}.json").write_text(json.dumps(r))
+        script.write_table(Namespace(out=tmp_path))
+        for path in tmp_path.glob("*.json"):
+            path.unlink()
+        return script.read_records(tmp_path)
+
+    earlier = tabulate(record(), record("mos", rank=None, step_ms=0.1 + 0.2))
+    assert [(r["head"], r["rank"], r["step_ms"]) for r in earlier] == [("mos", None, 0.1 + 0.2), ("softmax", 1, 1)]
+    later = tabulate(record("mos", valid_loss=4.0), record("residual"))
+    assert [(r["head"], r["valid_loss"]) for r in later] == [("mos", 4.0), ("residual", 5.0), ("softmax", 5.0)]
+
+
+def test_heads_are_compared_at_the_dropout_that_is_best_for_the_softmax(script):
+    softmax = [record(valid_loss=5.2), record(dropout=0.0, valid_loss=5.1), record(seed=2, valid_loss=5.0)]
+    mos = [record("mos", valid_loss=4.8), record("mos", dropout=0.0, valid_loss=4.9)]
+    runs = script.at_best_dropout([*softmax, *mos])["penn", 128]
+    assert [r["valid_loss"] for r in runs["softmax", "steps"]] == [5.1]  # the first seed decides
+    assert [r["valid_loss"] for r in runs["mos", "steps"]] == [4.9]
 
 
 def test_a_converted_model_starts_as_the_softmax_it_was(script):
