@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from highrank.data import prepare as module
-from highrank.data.blocks import Block
+from highrank.data.blocks import ShardBlock
 from highrank.data.corpus import load_corpus, read_corpus
 from highrank.data.prepare import prepare
 from highrank.data.prepared import read_manifest
@@ -146,11 +146,11 @@ def test_files_do_not_depend_on_workers_or_blocks(tmp_path):
 SCRIPT = """
 import sys, time
 from pathlib import Path
-from highrank.data.blocks import Block
+from highrank.data.blocks import ShardBlock
 from highrank.data.prepare import prepare
 from highrank.data.shards import find_shards
-split = Block.split
-Block.split = lambda block, lower: (split(block, lower), time.sleep(0.1))
+split = ShardBlock.split
+ShardBlock.split = lambda block, lower: (split(block, lower), time.sleep(0.1))
 prepare(find_shards(Path(sys.argv[1])), Path(sys.argv[2]), max_vocab=100, block_bytes=16, workers=1)
 """
 
@@ -168,8 +168,8 @@ def test_a_killed_preparation_continues_with_the_missing_blocks(tmp_path, monkey
     assert 3 <= finished < 30
 
     done = []
-    split = Block.split
-    monkeypatch.setattr(Block, "split", lambda block, lower: (done.append(block), split(block, lower)))
+    split = ShardBlock.split
+    monkeypatch.setattr(ShardBlock, "split", lambda block, lower: (done.append(block), split(block, lower)))
     prepare(find_shards(tmp_path / "source"), out, max_vocab=100, block_bytes=16)
     assert contents(out) == expected
     assert len(done) == 30 + 3 - finished

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from highrank.analysis.compare import Case, Comparison, Side, Step
+from highrank.analysis.compare import ComparedStep, Comparison, OurCase, Side
 from highrank.analysis.groups import Group
 from highrank.analysis.paper_cases import PAPER_CASES
 from highrank.analysis.prediction import Candidate, Component, Prediction
@@ -18,8 +18,8 @@ from html_reader import HtmlReader
 
 ONE = Prediction(0.5, 0.6, 1, [Candidate("came", 0.6), Candidate("other", 0.3)], [])
 TWO = Prediction(2.5, 0.08, 7, [Candidate("guess", 0.7), Candidate("other", 0.2)], [])
-AHEAD = Step(1234, ["so", "far"], "came", ["rest"], 2.0, ONE, TWO)
-BEHIND = Step(77, ["then"], "came", [], -2.0, TWO, ONE)
+AHEAD = ComparedStep(1234, ["so", "far"], "came", ["rest"], 2.0, ONE, TWO)
+BEHIND = ComparedStep(77, ["then"], "came", [], -2.0, TWO, ONE)
 GROUPS = [Group("1 to 9", 40, 5.125, 5.375, 0.25, 0.05), Group("10 to 99", 60, 4.5, 4.25, -0.25, None)]
 COMPARISON = Comparison(
     "toy", "word", "test", None, 200, Side("one", "mos", 3, 5000, 4.75), Side("two", "softmax", 1, 6000, 4.70),
@@ -31,7 +31,7 @@ ODD_PREDICTION = Prediction(0.5, 0.6, 1, [Candidate(word, 0.01) for word in WORD
 ODD = replace(
     COMPARISON,
     a=Side("one_<i>|", "mos", 3, 5000, 4.75),
-    a_ahead=[Step(5, WORDS, "</mark>", WORDS, 2.0, ODD_PREDICTION, ODD_PREDICTION)],
+    a_ahead=[ComparedStep(5, WORDS, "</mark>", WORDS, 2.0, ODD_PREDICTION, ODD_PREDICTION)],
     by_previous=[Group(word, 50, 1.0, 1.0, 0.1, 0.1) for word in WORDS],
 )
 
@@ -126,7 +126,7 @@ def test_all_files_are_written(tmp_path):
 
 
 def test_the_papers_cases_are_shown_where_the_text_has_them():
-    cases = [Case(PAPER_CASES[0], AHEAD), Case(PAPER_CASES[1], None)]
+    cases = [OurCase(PAPER_CASES[0], AHEAD), OurCase(PAPER_CASES[1], None)]
     comparison = replace(COMPARISON, paper_cases=cases)
     page = page_of(comparison)
     assert page.tags.count("mark") == 3

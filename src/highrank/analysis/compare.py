@@ -52,7 +52,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Step:
+class ComparedStep:
     """One predicted token, with what both models predicted."""
 
     position: int  # of the predicted token in the split, from 0
@@ -65,11 +65,11 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Case:
+class OurCase:
     """One of the paper's example steps, with ours if the text contains it."""
 
     paper: PaperCase
-    step: Step | None
+    step: ComparedStep | None
 
 
 @dataclass(frozen=True)
@@ -83,12 +83,12 @@ class Comparison:
     b: Side
     overall: Group  # all steps, or those with `contains` in their context
     a_better: int  # how many of these steps A predicts better
-    a_ahead: list[Step]  # largest gain first
-    b_ahead: list[Step]  # largest loss first
+    a_ahead: list[ComparedStep]  # largest gain first
+    b_ahead: list[ComparedStep]  # largest loss first
     by_frequency: list[Group]  # by count of the word in training
     by_pair: list[Group]  # by count of the word after its previous word in training
     by_previous: list[Group]  # by previous word, A's largest total gain first
-    paper_cases: list[Case] | None  # None unless the text is the paper's
+    paper_cases: list[OurCase] | None  # None unless the text is the paper's
 
 
 def compare(
@@ -153,7 +153,7 @@ def compare(
         by_frequency=group_losses(*decades(word_counts), *per_step),
         by_pair=group_losses(*decades(pair_counts), *per_step),
         by_previous=group_by_previous_word(corpus.words, previous, *per_step),
-        paper_cases=None if cases is None else [Case(c, None if s is None else steps[s]) for c, s in cases.items()],
+        paper_cases=None if cases is None else [OurCase(c, None if s is None else steps[s]) for c, s in cases.items()],
     )
 
 
@@ -191,7 +191,7 @@ def _predict_steps(
     wanted: Set[int],
     top: int,
     on_progress: OnProgress,
-) -> dict[int, Step]:
+) -> dict[int, ComparedStep]:
     """Return both models' predictions at each wanted step."""
     words = around.corpus.words
     predictions: list[dict[int, Prediction]] = []
@@ -205,7 +205,7 @@ def _predict_steps(
     for s in wanted:
         a, b = predictions[0][s], predictions[1][s]
         reference = words[around.ids[s + 1]]
-        steps[s] = Step(s + 1, around.context(s), reference, around.continuation(s), b.nll - a.nll, a, b)
+        steps[s] = ComparedStep(s + 1, around.context(s), reference, around.continuation(s), b.nll - a.nll, a, b)
     return steps
 
 

@@ -13,7 +13,7 @@ from highrank.cli.options import AsJson, DataDir, Device
 from highrank.device import find_device
 
 if TYPE_CHECKING:
-    from highrank.analysis.compare import Comparison, Step
+    from highrank.analysis.compare import ComparedStep, Comparison
     from highrank.analysis.prediction import Prediction
 
 COLOURS = "dodger_blue1", "dark_orange"
@@ -106,7 +106,7 @@ def _print_groups(c: "Comparison") -> None:
         out.print(table)
 
 
-def _print_steps(c: "Comparison", title: str, steps: "list[tuple[str, Step]]") -> None:
+def _print_steps(c: "Comparison", title: str, steps: "list[tuple[str, ComparedStep]]") -> None:
     from highrank.analysis.context import join_tokens
     from highrank.report.comparison_text import visible
 

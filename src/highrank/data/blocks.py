@@ -23,7 +23,7 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
-class Block:
+class ShardBlock:
     """A range of bytes of a shard, and the path of its part without a suffix."""
 
     shard: Path

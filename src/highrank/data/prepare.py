@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from highrank.data.blocks import BLOCK_BYTES, Block, pyarrow
+from highrank.data.blocks import BLOCK_BYTES, ShardBlock, pyarrow
 from highrank.data.catalog import EOS, SPLITS, UNK
 from highrank.data.indexed import ID_BYTES, IndexedText
 from highrank.data.prepared import FILES, MANIFEST, VOCABULARY, Manifest, is_prepared, sha256
@@ -98,14 +98,14 @@ def _start(shards: Shards, folder: Path, parts: Path, lower: bool, block_bytes: 
     write_json(plan_file, plan)
 
 
-def _cut(shards: Shards, parts: Path, block_bytes: int) -> dict[str, list[Block]]:
+def _cut(shards: Shards, parts: Path, block_bytes: int) -> dict[str, list[ShardBlock]]:
     """Cut the shards of each split into blocks, and number these."""
-    blocks: dict[str, list[Block]] = {split: [] for split in SPLITS}
+    blocks: dict[str, list[ShardBlock]] = {split: [] for split in SPLITS}
     number = 0
     for split in SPLITS:
         for path in shards[split]:
             for start in range(0, path.stat().st_size, block_bytes):
-                blocks[split].append(Block(path, start, start + block_bytes, parts / f"{number:06}"))
+                blocks[split].append(ShardBlock(path, start, start + block_bytes, parts / f"{number:06}"))
                 number += 1
     return blocks
 
@@ -133,7 +133,7 @@ def _check_disk(shards: Shards, folder: Path, parts: Path) -> None:
 # --- vocabulary and ids ---------------------------------------------------------------------------------------------
 
 
-def _most_frequent(blocks: list[Block], count: int) -> list[str]:
+def _most_frequent(blocks: list[ShardBlock], count: int) -> list[str]:
     """Return the most frequent words; equally frequent ones are sorted by their code points."""
     pa = pyarrow()
     total = pa.table({"word": pa.array([], pa.string()), "count": pa.array([], pa.int64())})
@@ -147,7 +147,7 @@ def _most_frequent(blocks: list[Block], count: int) -> list[str]:
 
 
 def _translate(
-    blocks: list[Block], path: Path, words: list[str], workers: int, on_progress: OnProgress
+    blocks: list[ShardBlock], path: Path, words: list[str], workers: int, on_progress: OnProgress
 ) -> tuple[IndexedText, int]:
     """Write the ids of a split; return the text and the number of its tokens that are <unk>."""
     pa = pyarrow()
@@ -160,7 +160,7 @@ def _translate(
     text = IndexedText(path, tokens, sentences, len(words))
     text.create()
 
-    def translate(part: tuple[Block, np.ndarray]) -> int:
+    def translate(part: tuple[ShardBlock, np.ndarray]) -> int:
         block, (token, sentence) = part
         id_of_number = pa.compute.index_in(block.words()["word"], vocabulary).fill_null(unk).to_numpy()
         ids = id_of_number[block.ids()]
@@ -173,7 +173,7 @@ def _translate(
     return text, sum(_in_parallel(translate, parts, workers, on_progress))
 
 
-def _size(block: Block) -> tuple[int, int]:
+def _size(block: ShardBlock) -> tuple[int, int]:
     """Return the number of tokens and of sentences in a block."""
     pc = pyarrow().compute
     table = block.words()

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from highrank.analysis.compare import Comparison, Side, Step
+from highrank.analysis.compare import ComparedStep, Comparison, Side
 from highrank.analysis.groups import MIN_STEPS, Group
 from highrank.analysis.prediction import Component, Prediction
 
@@ -80,7 +80,7 @@ def groupings(c: Comparison) -> list[Grouping]:
     ]
 
 
-def sections(c: Comparison) -> list[tuple[str, list[Step]]]:
+def sections(c: Comparison) -> list[tuple[str, list[ComparedStep]]]:
     """Return the two lists of steps with their headings."""
     return [
         (f"Where {c.a.name} is furthest ahead", c.a_ahead),

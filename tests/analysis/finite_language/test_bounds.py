@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from highrank.analysis.finite_language.bounds import (
-    Ranks,
+    MatrixRanks,
     mos_by_groups,
     mos_enough,
     ranks,
@@ -28,20 +28,20 @@ def kl(truth, model):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_language_has_its_nominal_rank(shape):
     for rank, seed in itertools.product(range(2, min(shape) + 1), range(3)):
-        assert ranks(make_language(shape, rank, seed=seed)) == Ranks(rank, rank - 1, rank - 1)
+        assert ranks(make_language(shape, rank, seed=seed)) == MatrixRanks(rank, rank - 1, rank - 1)
         if rank > 2:  # an output bias can represent a direction that all contexts share
-            assert ranks(make_language(shape, rank, True, seed)) == Ranks(rank, rank - 1, rank - 2)
+            assert ranks(make_language(shape, rank, True, seed)) == MatrixRanks(rank, rank - 1, rank - 2)
 
 
 def test_few_contexts_span_every_shift():
     full = gaussian_language(5, 40, 1.5, torch.Generator().manual_seed(0))
-    assert ranks(full) == Ranks(5, 5, 4)
+    assert ranks(full) == MatrixRanks(5, 5, 4)
 
 
 @pytest.mark.parametrize("contexts", [3, 5, 6, 7])  # the mean of equal numbers may differ from them by round-off
 def test_equal_contexts_have_rank_one(contexts):
     full = gaussian_language(5, 40, 1.5, torch.Generator().manual_seed(0))
-    assert ranks(FiniteLanguage(full.log_p[:1].expand(contexts, -1))) == Ranks(1, 1, 0)
+    assert ranks(FiniteLanguage(full.log_p[:1].expand(contexts, -1))) == MatrixRanks(1, 1, 0)
 
 
 @pytest.mark.parametrize(("rank", "unigram"), [(1, False), (7, False), (2, True)])

@@ -22,7 +22,7 @@ from highrank.data.synthetic import FiniteLanguage
 
 
 @dataclass(frozen=True)
-class Ranks:
+class MatrixRanks:
     a: int  # of A = log P*
     lowest: int  # in F(A): the D that a softmax without a bias needs
     lowest_with_bias: int  # the D that a softmax with a bias needs
@@ -31,11 +31,13 @@ class Ranks:
         return self.lowest_with_bias if bias else self.lowest
 
 
-def ranks(language: FiniteLanguage) -> Ranks:
+def ranks(language: FiniteLanguage) -> MatrixRanks:
     """Measure the ranks of A and of its centred versions."""
     a = language.log_p
     size = torch.linalg.matrix_norm(a, ord=2).item()  # centring leaves round-off of A's size
-    return Ranks(*(rank(torch.linalg.svdvals(x), a.shape, size) for x in (a, centred(a), centred(a, columns=True))))
+    return MatrixRanks(
+        *(rank(torch.linalg.svdvals(x), a.shape, size) for x in (a, centred(a), centred(a, columns=True)))
+    )
 
 
 def centred(a: Tensor, columns: bool = False) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from highrank.analysis.finite_language import bounds
-from highrank.analysis.finite_language.bounds import Ranks, centred, softmax_by_svd, softmax_floor
+from highrank.analysis.finite_language.bounds import MatrixRanks, centred, softmax_by_svd, softmax_floor
 from highrank.analysis.finite_language.models import Model, rank
 from highrank.analysis.finite_language.sweep import Point, Setup, sweep
 from highrank.data.synthetic import FiniteLanguage
@@ -36,7 +36,7 @@ class TheoryReport:
     setup: Setup
     seconds: float
     entropy: float  # of the language, nats
-    ranks: Ranks
+    ranks: MatrixRanks
     enough_for_softmax: int  # the D that a Softmax or MoC needs
     enough_for_mos_of_any_rank: int
     checks: list[Check]
@@ -63,7 +63,7 @@ def check_theory(setup: Setup, on_progress: OnProgress = no_progress) -> TheoryR
     )
 
 
-def check_algebra(language: FiniteLanguage, ranks: Ranks, setup: Setup) -> list[Check]:
+def check_algebra(language: FiniteLanguage, ranks: MatrixRanks, setup: Setup) -> list[Check]:
     """Check the statements that need no fitted models."""
     generator = torch.Generator().manual_seed(setup.seed)
     return [
@@ -76,7 +76,7 @@ def check_algebra(language: FiniteLanguage, ranks: Ranks, setup: Setup) -> list[
     ]
 
 
-def check_fits(ranks: Ranks, points: list[Point], setup: Setup) -> list[Check]:
+def check_fits(ranks: MatrixRanks, points: list[Point], setup: Setup) -> list[Check]:
     """Check the statements about fitted models."""
     enough = ranks.enough(setup.bias)
     extra = 1 + setup.bias
@@ -104,7 +104,7 @@ def property_1(language: FiniteLanguage, generator: torch.Generator) -> Check:
     )
 
 
-def property_2(language: FiniteLanguage, ranks: Ranks, generator: torch.Generator) -> Check:
+def property_2(language: FiniteLanguage, ranks: MatrixRanks, generator: torch.Generator) -> Check:
     a = language.log_p
     rows = centred(a)
     columns = torch.linalg.svd(rows, full_matrices=False).U[:, : ranks.lowest]  # spans the column space of A C
@@ -127,7 +127,7 @@ def property_2(language: FiniteLanguage, ranks: Ranks, generator: torch.Generato
     )
 
 
-def proposition(language: FiniteLanguage, ranks: Ranks, bias: bool) -> Check:
+def proposition(language: FiniteLanguage, ranks: MatrixRanks, bias: bool) -> Check:
     d = ranks.enough(bias)
     kl = language.kl(softmax_by_svd(language, d, bias).log_prob())
     floor = softmax_floor(language, d - 1, bias)
@@ -141,7 +141,7 @@ def proposition(language: FiniteLanguage, ranks: Ranks, bias: bool) -> Check:
     )
 
 
-def lemma(language: FiniteLanguage, ranks: Ranks) -> Check:
+def lemma(language: FiniteLanguage, ranks: MatrixRanks) -> Check:
     def distance(model: Model) -> float:
         """Return how far H W^T - A is from constant rows, i.e. H W^T from F(A)."""
         return centred(model.context() @ model.w.T - language.log_p).abs().max().item()
@@ -158,7 +158,7 @@ def lemma(language: FiniteLanguage, ranks: Ranks) -> Check:
     )
 
 
-def corollary(language: FiniteLanguage, ranks: Ranks, bias: bool) -> Check:
+def corollary(language: FiniteLanguage, ranks: MatrixRanks, bias: bool) -> Check:
     limit = ranks.a - 1 - bias  # a bias counts as one more dimension
     floors = [softmax_floor(language, d, bias) for d in range(1, limit)]
     return Check(
@@ -172,7 +172,7 @@ def corollary(language: FiniteLanguage, ranks: Ranks, bias: bool) -> Check:
     )
 
 
-def mos_is_free(language: FiniteLanguage, ranks: Ranks, n_components: int, bias: bool) -> Check:
+def mos_is_free(language: FiniteLanguage, ranks: MatrixRanks, n_components: int, bias: bool) -> Check:
     words = language.log_p.shape[1]
     d = bounds.mos_enough(words, n_components)
     model = bounds.mos_by_groups(language, n_components, d)

@@ -31,7 +31,7 @@ BY_RECIPE = {  # by the end of the recipe's name
 
 
 @dataclass(frozen=True)
-class _Curve:
+class _DrawnCurve:
     label: str
     colour: str
     epochs: list[int]
@@ -55,14 +55,14 @@ def plot_curves(runs: AnyPath | Sequence[AnyPath]) -> "Figure":
     return _draw(curves, level)
 
 
-def _read_curve(folder: Path, colour: str, level: Level) -> _Curve:
+def _read_curve(folder: Path, colour: str, level: Level) -> _DrawnCurve:
     """Read the curve of a run folder."""
     epochs = Run(folder).epochs()
     if not epochs:
         raise UserError(f"{folder} has no curve yet: train it for at least one epoch.")
     averaged = next((metrics.epoch for metrics in epochs if metrics.averaged), None)
     finetuned = [new.epoch for old, new in itertools.pairwise(epochs) if new.stage != old.stage]
-    return _Curve(
+    return _DrawnCurve(
         label=folder.name,
         colour=colour,
         epochs=[metrics.epoch for metrics in epochs],
@@ -89,7 +89,7 @@ def learning_curves(corpus: str, runs: list[RecordedRun]) -> "Figure | None":
         paper = in_paper(recipe) if isinstance(recipe, Recipe) else None
         finetuned = [stage.epochs + 1 for stage in record.stages[:-1]]
         curves.append(
-            _Curve(
+            _DrawnCurve(
                 label=f"{recipe.name}, {record.seconds / 60:.0f} min",
                 colour=BY_RECIPE.get(recipe.name.removeprefix(f"{corpus}-"), SKY),
                 epochs=record.curve.epoch,
@@ -106,7 +106,7 @@ def learning_curves(corpus: str, runs: list[RecordedRun]) -> "Figure | None":
     return figure
 
 
-def _draw(curves: list[_Curve], level: Level) -> "Figure":
+def _draw(curves: list[_DrawnCurve], level: Level) -> "Figure":
     figure, axes = pyplot().subplots(1, 2, figsize=(9.9, 3.8), layout="constrained")
     quantity = "bits per character" if level == "char" else "perplexity"
     for axis, unit in zip(axes, ("epoch", "minute"), strict=True):
@@ -120,7 +120,7 @@ def _draw(curves: list[_Curve], level: Level) -> "Figure":
     return figure
 
 
-def _plot(axis: Any, curve: _Curve, unit: str) -> None:
+def _plot(axis: Any, curve: _DrawnCurve, unit: str) -> None:
     x = curve.epochs if unit == "epoch" else [seconds / 60 for seconds in curve.seconds]
     triples = zip(curve.epochs, x, curve.scores, strict=True)
     points = {epoch: (position, score) for epoch, position, score in triples if score is not None}
