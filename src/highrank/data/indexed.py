@@ -69,9 +69,7 @@ class IndexedText:
 
     def damaged(self, file: Path) -> UserError:
         """Return the error for a file that has the right size and the wrong content."""
-        return UserError(
-            f"{file} is damaged. 'highrank data verify {file.parent}' checks all files; prepare the corpus again."
-        )
+        return UserError(f"{file} is damaged: prepare the corpus again.")
 
     def create(self) -> None:
         """Create both files in their final size, with the header; `write` fills in the sentences."""

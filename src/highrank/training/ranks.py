@@ -94,8 +94,8 @@ def rank_device(device: torch.device) -> torch.device:
         return device
     if int(local_rank) >= torch.cuda.device_count():
         raise UserError(
-            f"this machine has {torch.cuda.device_count()} GPUs, and torchrun started more processes: lower its "
-            "--nproc-per-node."
+            f"this machine has {torch.cuda.device_count()} GPUs, and torchrun started more processes: start at most "
+            "one per GPU."
         )
     return torch.device("cuda", int(local_rank))
 
