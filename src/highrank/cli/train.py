@@ -1,25 +1,21 @@
 """`highrank train`: train a recipe, or resume a run."""
 
-import contextlib
 import math
 import os
 import shlex
-import signal
-import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from highrank.cli.console import note, out, print_written, say
 from highrank.cli.options import DataDir, Device, complete_recipe, parse_seconds
-from highrank.device import find_device
+from highrank.cli.signals import stop_on_signal
 
 if TYPE_CHECKING:
     from highrank.data.corpus import Corpus
     from highrank.data.dialog import DialogCorpus
-    from highrank.recipes import AnyRecipe
+    from highrank.runs.launch import PreparedTraining
     from highrank.runs.record import RunRecord
 
 LARGE_VOCABULARY = 50_000  # on a CPU, where the time of an update grows with it
@@ -78,37 +74,30 @@ def train(
       torchrun --nproc-per-node 8 -m highrank train 1b-mos --data-dir corpora
     """
     from highrank.cli.training_progress import show_training
-    from highrank.runs.launch import prepare
+    from highrank.runs.launch import prepared
     from highrank.runs.record import summarize
-    from highrank.runs.training import train as train_run
-    from highrank.training.ranks import joined, rank_device
 
     seconds = parse_seconds(time_budget) if time_budget else None
-    torch_device = rank_device(find_device(device))
-    with joined(torch_device) as ranks:
+    with prepared(
+        recipe, settings or [], folder=output, data_dir=data_dir, device=device, resume=resume, init_from=init_from,
+        finetune=finetune,
+    ) as training:  # fmt: skip
+        run = training.run
+        corpus = training.corpus
+        ranks = training.ranks
+        on_cpu = training.device.type == "cpu"
         out.quiet = not ranks.first
-        chosen, corpus, run = prepare(
-            recipe, settings or [], folder=output, data_dir=data_dir, resume=resume, init_from=init_from,
-            finetune=finetune, ranks=ranks,
-        )  # fmt: skip
-        on_cpu = torch_device.type == "cpu"
         if ranks.first:
-            processes = f"{ranks.size} processes, " if ranks.size > 1 else ""
-            _announce(chosen, corpus, f"{processes}{torch_device}", run.folder)
-            if output is None and not resume and run.folder.name != chosen.name:
-                note(f"{run.folder.with_name(chosen.name)} exists, so this is a new run; --resume would continue one.")
-            if on_cpu and corpus.vocab_size > LARGE_VOCABULARY:
-                note(
-                    f"A vocabulary of {corpus.vocab_size:,} is very slow on a CPU: use a GPU, or limit it with "
-                    "'highrank data make --max-vocab'."
-                )
-        with _stop_on_signal() as signals, show_training(out, max_epochs, seconds, corpus.level, on_cpu) as callbacks:
-            outcome = train_run(
-                chosen, corpus, run, torch_device, resume=resume, init_from=init_from, finetune=finetune,
-                data_dir=data_dir, max_epochs=max_epochs, time_budget=seconds, checkpoint_every=checkpoint_every,
-                graphs=graphs, callbacks=callbacks, should_stop=lambda: bool(signals), ranks=ranks,
+            _announce(training)
+            default = run.folder.with_name(training.recipe.name)
+            if output is None and not resume and run.folder != default:
+                note(f"{default} exists, so this is a new run; --resume would continue one.")
+        with stop_on_signal() as signals, show_training(out, max_epochs, seconds, corpus.level, on_cpu) as callbacks:
+            outcome = training.train(
+                max_epochs=max_epochs, time_budget=seconds, checkpoint_every=checkpoint_every, graphs=graphs,
+                callbacks=callbacks, should_stop=lambda: bool(signals),
             )  # fmt: skip
-    command = resume_command(chosen.name, run.folder)
+    command = resume_command(training.recipe.name, run.folder)
     if outcome == "interrupted":
         say(f"Stopped and saved. Continue with:\n  {command}")
         raise typer.Exit(0 if ranks.connected else 130)  # torchrun would report a failure
@@ -118,25 +107,34 @@ def train(
         say(f"Paused and saved before the end of the first epoch. Continue with:\n  {command}")
         return
     say("evaluating the best weights on valid and test ...")
-    _print_scores(summarize(run, corpus, torch_device, outcome), corpus)
+    _print_scores(summarize(run, corpus, training.device, outcome), corpus)
     print_written(run.folder)
     if outcome != "finished":
         say(f"Paused ({outcome}). Continue with:\n  {command}")
 
 
-def _announce(recipe: "AnyRecipe", corpus: "Corpus | DialogCorpus", device: str, folder: Path) -> None:
-    """Print what is trained: corpus, tokens, vocabulary, parameters and device."""
+def _announce(training: "PreparedTraining") -> None:
+    """Print what is trained: corpus, tokens, vocabulary, parameters and device; note what may go wrong."""
     from highrank.cli.data_make import note_unseen
     from highrank.data.corpus import Corpus
     from highrank.runs.training import count_parameters
 
+    recipe = training.recipe
+    corpus = training.corpus
     size = f"{len(corpus.splits['train']):,} training tokens" if isinstance(corpus, Corpus) else corpus.extent
+    processes = f"{training.ranks.size} processes, " if training.ranks.size > 1 else ""
     say(
         f"{recipe.name} on {Path(corpus.name).name}: {size}, vocabulary {corpus.vocab_size:,}, "
-        f"{count_parameters(recipe, corpus.vocab_size):,} parameters, {device}, in {folder}"
+        f"{count_parameters(recipe, corpus.vocab_size):,} parameters, {processes}{training.device}, "
+        f"in {training.run.folder}"
     )
     if isinstance(corpus, Corpus):
         note_unseen(corpus)
+    if training.device.type == "cpu" and corpus.vocab_size > LARGE_VOCABULARY:
+        note(
+            f"A vocabulary of {corpus.vocab_size:,} is very slow on a CPU: use a GPU, or limit it with "
+            "'highrank data make --max-vocab'."
+        )
 
 
 def _print_scores(summary: "RunRecord", corpus: "Corpus | DialogCorpus") -> None:
@@ -166,62 +164,3 @@ def _launcher() -> str:
     # Processes do not know where the machines meet.
     meeting = "" if machines == "1" else f"--nnodes {machines} --rdzv-backend c10d --rdzv-endpoint HOST:PORT "
     return f"torchrun {meeting}--nproc-per-node {os.environ['LOCAL_WORLD_SIZE']} -m highrank"
-
-
-@contextlib.contextmanager
-def _stop_on_signal() -> Iterator[list[int]]:
-    """Collect signals in a list, so that training saves and stops. A second Ctrl-C interrupts at once.
-
-    Ctrl-C sends SIGINT, schedulers send SIGTERM, and a terminal that closes sends SIGHUP.
-    """
-    signals: list[int] = []
-
-    def handle(number: int, frame: object) -> None:
-        if signals and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        signals.append(number)
-        with contextlib.suppress(RuntimeError):  # of the stream, if the signal interrupted another print
-            # rich imports its table of emoji at the first use; the signal may have arrived during that import
-            out.print("stopping soon ...", markup=False, emoji=False)
-
-    names = ("SIGINT", "SIGTERM", "SIGHUP")
-    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]  # Windows has no SIGHUP
-    numbers = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]  # as nohup asks for
-    handlers = {number: signal.signal(number, handle) for number in numbers}
-    try:
-        with contextlib.redirect_stdout(cast(TextIO, _UntilHangup(sys.stdout))):
-            yield signals
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-
-
-class _UntilHangup:
-    """Standard output until its terminal is closed, then nothing: a failing print must not prevent saving.
-
-    Closing a terminal also sends SIGHUP, but a print that waits for the terminal fails before Python's handler runs.
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        try:
-            return self._stream.write(text)
-        except OSError:
-            self._discard()
-        return len(text)
-
-    def flush(self) -> None:
-        try:
-            self._stream.flush()
-        except OSError:
-            self._discard()
-
-    def _discard(self) -> None:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        for descriptor in (1, 2):  # standard output and error
-            os.dup2(nowhere, descriptor)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)

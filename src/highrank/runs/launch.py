@@ -1,9 +1,11 @@
 """Train by a recipe, from its name to the evaluated run: `highrank.train`."""
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -21,7 +23,7 @@ from highrank.runs.record import RunRecord, summarize
 from highrank.runs.training import train
 from highrank.training.callbacks import Callbacks
 from highrank.training.loop import Outcome
-from highrank.training.ranks import ALONE, Ranks, joined, rank_device
+from highrank.training.ranks import Ranks, joined, rank_device
 
 ROOT = Path("runs")  # of runs without a folder of their own
 
@@ -67,63 +69,72 @@ def train_recipe(
     """
     changes = {**({} if corpus is None else {"data.corpus": corpus}), **(settings or {})}
     texts = [f"{key}={format_setting(value)}" for key, value in changes.items()]
-    data = optional_path(data_dir)
-    source = optional_path(init_from)
-    device = rank_device(find_device(device))
-    with joined(device) as ranks:
-        chosen, loaded, run = prepare(
-            recipe, texts, folder=optional_path(out), data_dir=data, resume=resume, init_from=source,
-            finetune=finetune, ranks=ranks,
-        )  # fmt: skip
-        outcome = train(
-            chosen, loaded, run, device, resume=resume, init_from=source, finetune=finetune, data_dir=data,
+    with prepared(
+        recipe, texts, folder=optional_path(out), data_dir=optional_path(data_dir), device=device, resume=resume,
+        init_from=optional_path(init_from), finetune=finetune,
+    ) as training:  # fmt: skip
+        outcome = training.train(
             max_epochs=max_epochs, time_budget=time_budget, checkpoint_every=checkpoint_every, graphs=graphs,
-            callbacks=callbacks, ranks=ranks,
+            callbacks=callbacks,
         )  # fmt: skip
-    if run.model_file is None or not ranks.first:
+    run = training.run
+    if run.model_file is None or not training.ranks.first:
         return TrainedRun(run.folder, outcome, None, None, None)
-    summary = summarize(run, loaded, device, outcome)
+    summary = summarize(run, training.corpus, training.device, outcome)
     return TrainedRun(run.folder, outcome, summary.valid_ppl, summary.test_ppl, summary)
 
 
-class Prepared(NamedTuple):
-    """The recipe and the corpus of a training, and its run folder."""
+@dataclass(frozen=True)
+class PreparedTraining:
+    """A training that is ready to start, in this process alone or in each of several."""
 
     recipe: AnyRecipe
     corpus: Corpus | DialogCorpus
     run: Run
+    device: torch.device
+    ranks: Ranks
+    train: Callable[..., Outcome]  # starts it, with the limits and callbacks of `runs.training.train`
 
 
-def prepare(
+@contextlib.contextmanager
+def prepared(
     recipe: str | AnyRecipe,
-    settings: Sequence[str] = (),
+    settings: Sequence[str],
     *,
-    folder: Path | None = None,
-    data_dir: Path | None = None,
-    resume: bool = False,
-    init_from: Path | None = None,
-    finetune: bool = False,
-    ranks: Ranks = ALONE,
-) -> Prepared:
-    """Check the arguments of a training, choose its folder and load its corpus."""
-    chosen = override(get_recipe(recipe) if isinstance(recipe, str) else recipe, list(settings))
-    if finetune and not resume:
-        raise UserError("finetuning continues an existing run: add --resume (resume=True).")
-    if init_from and resume:
-        raise UserError("the weights of another run start a new run: leave out --resume (resume=True).")
-    run = ranks.broadcast(_default_run(chosen.name, resume) if folder is None else Run(folder))
-    if resume:
-        stored = run.recipe()
-        _check_same_recipe(stored, chosen, settings, run.folder, data_dir)
-        return Prepared(stored, run_data(run.folder, data_dir), run)
-    if ranks.first:
-        _check_new(run)
-    corpus = load_data(chosen, data_dir)
-    # The name of a user's own corpus is its absolute path, so that later commands find it from any folder.
-    chosen = override(chosen, [f"data.corpus={corpus.name}"])
-    if isinstance(corpus, Corpus):  # a folder with a tokenizer has a level of its own
-        chosen = override(chosen, [f"data.level={corpus.level}"])
-    return Prepared(chosen, corpus, run)
+    folder: Path | None,
+    data_dir: Path | None,
+    device: str | torch.device,
+    resume: bool,
+    init_from: Path | None,
+    finetune: bool,
+) -> Iterator[PreparedTraining]:
+    """Join the other processes, check the arguments, choose the run folder and load the corpus."""
+    device = rank_device(find_device(device))
+    with joined(device) as ranks:
+        chosen = override(get_recipe(recipe) if isinstance(recipe, str) else recipe, list(settings))
+        if finetune and not resume:
+            raise UserError("finetuning continues an existing run: add --resume (resume=True).")
+        if init_from and resume:
+            raise UserError("the weights of another run start a new run: leave out --resume (resume=True).")
+        run = ranks.broadcast(_default_run(chosen.name, resume) if folder is None else Run(folder))
+        if resume:
+            stored = run.recipe()
+            _check_same_recipe(stored, chosen, settings, run.folder, data_dir)
+            chosen = stored
+            corpus = run_data(run.folder, data_dir)
+        else:
+            if ranks.first:
+                _check_new(run)
+            corpus = load_data(chosen, data_dir)
+            # The name of a user's own corpus is its absolute path, so that later commands find it from any folder.
+            chosen = override(chosen, [f"data.corpus={corpus.name}"])
+            if isinstance(corpus, Corpus):  # a folder with a tokenizer has a level of its own
+                chosen = override(chosen, [f"data.level={corpus.level}"])
+        start = partial(
+            train, chosen, corpus, run, device, resume=resume, init_from=init_from, finetune=finetune,
+            data_dir=data_dir, ranks=ranks,
+        )  # fmt: skip
+        yield PreparedTraining(chosen, corpus, run, device, ranks, start)
 
 
 def _check_new(run: Run) -> None:
