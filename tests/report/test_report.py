@@ -130,16 +130,6 @@ def test_recipes_of_our_own_have_a_table_of_their_own(tmp_path):
     assert not any("plus" in row for row in texts(tmp_path, "ptb"))
 
 
-def test_the_overview_has_the_best_run_of_each_recipe_and_our_own_last(tmp_path):
-    runs = {"a": run_record(valid=60.0, dynamic=adaptation(50.0)), "b": run_record(valid=61.0)}
-    assert "ptb-mos-plus" not in texts(write_results(tmp_path, runs), "results")
-    rows = texts(write_results(tmp_path, {"plus": run_record("ptb-mos-plus", valid=58.07)}), "results")
-    assert rows["ptb-mos"][1:] == ["60.00 / 58.00", "50.00 / 49.00", "58.08 / 55.97", "56.54 / 54.44"]
-    assert rows["wt2-moc"][:3] == ["not run"] * 3
-    assert list(rows)[-1] == "ptb-mos-plus"
-    assert rows["ptb-mos-plus"][1:] == ["58.07 / 56.07", "not run", "-", "-"]
-
-
 def test_the_study_over_k_has_runs_of_12_epochs_that_differ_in_k_alone(tmp_path):
     runs = {f"k{k}": run_record(settings=[f"model.n_components={k}"], valid=60 + k, epochs=12) for k in (1, 5, 15)}
     runs["longer"] = run_record(settings=["model.n_components=5"], valid=50.0, epochs=90)

@@ -10,7 +10,7 @@ HOSTILE = "<script>alert(1)</script> | [x](y) `*_"
 
 
 def to_html(table):
-    return HtmlReader(render("report.html", tables={"results": table}, results="results", images={}))
+    return HtmlReader(render("report.html", tables={"headline": table}, results="results", images={}))
 
 
 def test_markdown_shows_alignment_links_code_and_caption():

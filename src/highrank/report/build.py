@@ -7,7 +7,7 @@ from typing import Any
 from highrank.report.cost import cost_tables, slowdown_table
 from highrank.report.dialog import dialog_table
 from highrank.report.own_runs import runs_table
-from highrank.report.perplexity import ablation, best_runs, headline, own_models, single_models, ten_minutes
+from highrank.report.perplexity import ablation, headline, own_models, single_models, ten_minutes
 from highrank.report.rank import components_table, kld_table, rank_table
 from highrank.report.records import RecordedRun, load_analyses, load_runs
 from highrank.report.table import Table
@@ -43,8 +43,7 @@ def build_report(results: Path) -> Report:
         "characters": characters_table(runs),
         "dialog": dialog_table(runs),
     }
-    overviews = {"headline": headline(runs), "results": best_runs(runs)}
-    tables = overviews | {name: table.table() for name, table in compared.items()}
+    tables = {"headline": headline(runs), **{name: table.table() for name, table in compared.items()}}
     entries = [entry for name, table in compared.items() for entry in table.entries(name)]
     costs = cost_tables(results)
     own = {"runs": runs_table(runs)} if runs else {}

@@ -1,4 +1,4 @@
-"""The perplexity tables: the headline, the paper's tables 1, 2 and 5, our own recipes, ten minutes, and the best runs.
+"""The perplexity tables: the headline, the paper's tables 1, 2 and 5, our own recipes, and ten minutes.
 
 Among the runs of a recipe, the one with the best validation perplexity represents it; test perplexity chooses nothing.
 """
@@ -26,7 +26,7 @@ DYNAMIC = replace(PERPLEXITY, name=STATES["dynamic"], in_paper=False)
 TEN_MINUTES = (500.0, 630.0)  # seconds of training
 
 
-def perplexity(run: RecordedRun, state: str) -> Result:
+def result_in_state(run: RecordedRun, state: str) -> Result:
     """Return the perplexities of a run in one of STATES; without numbers if it has none."""
     record = run.record
     reached: StageResult | RunRecord = record.stages[0] if state == "trained" else record
@@ -44,9 +44,9 @@ def perplexity(run: RecordedRun, state: str) -> Result:
     return Result(ours=(scores.valid_ppl, scores.test_ppl), origin=origin)
 
 
-def final_perplexity(run: RecordedRun) -> Result:
+def final_result(run: RecordedRun) -> Result:
     """Return the perplexities of a run's best weights, finetuned or not."""
-    return perplexity(run, "finetuned" if run.is_finetuned else "trained")
+    return result_in_state(run, "finetuned" if run.is_finetuned else "trained")
 
 
 def runs_of(recipe: AnyRecipe, runs: Iterable[RecordedRun]) -> list[RecordedRun]:
@@ -131,7 +131,7 @@ def own_models(runs: list[RecordedRun]) -> ResultTable:
 
 def _best(recipe: Recipe, runs: list[RecordedRun], state: str) -> Result:
     """Return the best perplexities among the runs of a recipe in one of STATES."""
-    results = [perplexity(run, state) for run in runs_of(recipe, runs)]
+    results = [result_in_state(run, state) for run in runs_of(recipe, runs)]
     return min((one for one in results if one.ours), key=lambda one: one.ours or (), default=Result())
 
 
@@ -152,7 +152,7 @@ def ten_minutes(runs: list[RecordedRun]) -> ResultTable:
     recipes = [RECIPES[f"{corpus}-{head}"] for corpus in CORPORA for head in HEADS]
     for recipe in recipes + [recipe for corpus in CORPORA for recipe in own_recipes(corpus)]:
         if run := best_run(recipe, short):
-            results = [replace(final_perplexity(run), paper=in_paper(recipe)), perplexity(run, "dynamic")]
+            results = [replace(final_result(run), paper=in_paper(recipe)), result_in_state(run, "dynamic")]
             rows.append((Cell(code=recipe.name), results))
         elif recipe.paper:
             rows.append((Cell(code=recipe.name), [Result(in_paper(recipe)), Result()]))
@@ -166,23 +166,3 @@ def took_ten_minutes(run: RecordedRun) -> bool:
     stopped = record.outcome == "time-budget" and shortest <= record.seconds <= longest
     on_cpu = " thread" in record.pieces[0].machine  # provenance counts the threads of a CPU
     return stopped and not on_cpu and [piece.epoch for piece in record.pieces] == [0]
-
-
-def best_runs(runs: list[RecordedRun]) -> Table:
-    """Build an overview: one row per word-level recipe of the paper, then one per recipe of our own that was run."""
-    rows = []
-    own = [recipe for corpus in CORPORA for recipe in own_recipes(corpus) if runs_of(recipe, runs)]
-    in_tables = [recipe for recipe in RECIPES.values() if recipe.paper and recipe.data.level == "word"]
-    for recipe in [*in_tables, *own]:
-        cells = [NOT_RUN, NOT_RUN, NOT_RUN]
-        if run := best_run(recipe, runs):
-            final = final_perplexity(run)
-            dynamic = perplexity(run, "dynamic")
-            training = final.training().text + ("; finetuned" if run.is_finetuned else "")
-            cells = [Cell(training), final.our_cell(PERPLEXITY), dynamic.our_cell(DYNAMIC)]
-        for finetuned in (False, True):
-            numbers = in_paper(recipe, finetuned)
-            cells.append(Cell(PERPLEXITY.format(numbers) if numbers else "-"))
-        rows.append([Cell(code=recipe.name), *cells])
-    names = (PERPLEXITY.name, DYNAMIC.name, "paper", "paper, finetuned")
-    return Table([Column("recipe", "left"), Column("trained for", "left"), *map(Column, names)], rows)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from highrank.recipes import RECIPES
 from highrank.report import paper
-from highrank.report.perplexity import final_perplexity
+from highrank.report.perplexity import final_result
 from highrank.report.records import RecordedAnalysis, RecordedRun
 from highrank.report.results import Quantity, Result, ResultTable
 from highrank.report.table import Cell
@@ -43,7 +43,7 @@ def components_table(runs: list[RecordedRun], analyses: list[RecordedAnalysis]) 
     for k in sorted({*K_VALUES, *study, *by_k}):
         test, valid, rank, effective_rank = Result(), Result(), Result(), Result()
         if k in study:
-            both = final_perplexity(study[k])
+            both = final_result(study[k])
             assert both.ours is not None
             valid, test = (replace(both, ours=(number,)) for number in both.ours)
         if k in by_k:

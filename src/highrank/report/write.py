@@ -48,7 +48,7 @@ def fill_markers(text: str, tables: dict[str, Table], results: str) -> str:
     """Return `text` with each table that it has markers for between them; `results` is the path of the records."""
     names = re.findall(re.escape(BEGIN).replace(r"\{name\}", "([a-z0-9-]+)"), text)
     if not names:
-        raise UserError(f"there are no markers for tables, such as {BEGIN.format(name='results')}.")
+        raise UserError(f"there are no markers for tables, such as {BEGIN.format(name='headline')}.")
     for name in names:
         begin = BEGIN.format(name=name)
         end = END.format(name=name)
