@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 import highrank
-from highrank.cli.console import out, print_json, print_written, progress
+from highrank.cli.console import out, print_json, print_table, print_written, progress
 from highrank.cli.options import AsJson, DataDir, Device
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def analyze(
     if as_json:
         print_json(to_json(record))
     else:
-        out.print(_table(record))
+        print_table(_table(record))
         out.print("\n".join(_notes(record)), markup=False)
     print_written(output / "analysis.json", *figures, as_json=as_json)
 
@@ -79,7 +79,7 @@ def _table(record: "AnalysisRecord") -> "Table":
 
     table = Table(title=f"{record.corpus}, {record.split}: {record.tokens:,} x {record.vocabulary:,}")
     for name in ("model", "head", "D", "ppl", "rank", "at most", "effective", "KLD"):
-        table.add_column(name, justify="left" if name in ("model", "head") else "right", overflow="fold")
+        table.add_column(name, justify="left" if name in ("model", "head") else "right")
     for model in record.models:
         table.add_row(
             model.name,

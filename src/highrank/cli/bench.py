@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     help="Time the loss, the LSTM and training steps here, next to their peers: a table, a CSV file and a figure.",
-    short_help="What the loss, the LSTM and steps cost here.",
     no_args_is_help=True,
 )
 Rounds = Annotated[int | None, typer.Option(min=1, help="Measurements per row. Default: 20 on a GPU, 5 on a CPU.")]

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 import highrank
-from highrank.cli.console import out, print_json, print_written, progress, say
+from highrank.cli.console import out, print_json, print_table, print_written, progress, say
 from highrank.cli.options import AsJson, DataDir, Device
 from highrank.device import find_device
 
@@ -97,13 +97,13 @@ def _print_groups(c: "Comparison") -> None:
             continue
         table = Table(title=grouping.title, title_justify="left", show_edge=False)
         for column in ("", "steps", c.a.name, c.b.name, "gain, nats per token"):
-            table.add_column(Text(column), justify="right" if column else "left", overflow="fold")
+            table.add_column(Text(column), justify="right" if column else "left")
         for g in grouping.groups:
             numbers = (f"{g.steps:,}", f"{g.nll_a:.3f}", f"{g.nll_b:.3f}", format_gain(g))
             significant = g.gain_se is not None and abs(g.gain) > 2 * g.gain_se
             table.add_row(Text(visible(g.name)), *numbers, style="" if significant else "dim")
         out.print()
-        out.print(table)
+        print_table(table)
 
 
 def _print_steps(c: "Comparison", title: str, steps: "list[tuple[str, ComparedStep]]") -> None:
@@ -115,15 +115,15 @@ def _print_steps(c: "Comparison", title: str, steps: "list[tuple[str, ComparedSt
         say(f"{title}: nowhere.")
         return
     table = Table(title=Text(title), title_justify="left", show_lines=True)
-    table.add_column("gain", justify="right", overflow="fold")
-    table.add_column("context and reference", ratio=2, overflow="fold")
+    table.add_column("gain", justify="right")
+    table.add_column("context and reference", ratio=2)
     for side, colour in zip((c.a, c.b), COLOURS, strict=True):
-        table.add_column(Text(side.name, style=colour), ratio=2, overflow="fold")
+        table.add_column(Text(side.name, style=colour), ratio=2)
     for label, step in steps:
         text = Text(_shorten(join_tokens(step.context, c.level), c.level))
         text.append(" " if c.level == "word" else "").append(visible(step.reference), style="bold reverse")
         table.add_row(label, text, _prediction(step.a, step.reference), _prediction(step.b, step.reference))
-    out.print(table)
+    print_table(table)
 
 
 def _shorten(context: str, level: str) -> str:

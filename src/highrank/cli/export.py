@@ -30,27 +30,20 @@ def export(
 
     With --hf, write a folder for AutoModelForCausalLM.from_pretrained, with a tokenizer and a model card.
     """
-    if hf is not None:
-        _export_hf(run, hf)
-        return
     import torch
 
     from highrank.runs.export import export_run
     from highrank.runs.folder import Run
+    from highrank.runs.hf_export import export_hf
 
+    if hf is not None:
+        _print_size(hf, export_hf(Run(run), hf))
+        say(f"Load it in Python with:\n  import highrank.hf\n  AutoModelForCausalLM.from_pretrained({str(hf)!r})")
+        return
     output = output or Path("exports") / run.resolve().name
     files = export_run(Run(run), output, getattr(torch, dtype), parse_bytes(max_shard_size), averages_only)
     _print_size(output, files)
     say(f"Turn it into a run anywhere with:\n  highrank import {shlex.quote(str(output))}")
-
-
-def _export_hf(run: Path, folder: Path) -> None:
-    from highrank.runs.folder import Run
-    from highrank.runs.hf_export import export_hf
-
-    files = export_hf(Run(run), folder)
-    _print_size(folder, files)
-    say(f"Load it in Python with:\n  import highrank.hf\n  AutoModelForCausalLM.from_pretrained({str(folder)!r})")
 
 
 def _print_size(folder: Path, files: list[Path]) -> None:

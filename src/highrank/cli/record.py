@@ -84,7 +84,7 @@ def _format_results(record: "RunRecord") -> str:
     from highrank.evaluation.score import format_score
     from highrank.runs.evaluations import RESULTS
 
-    level = record.settings["data"].get("level", "word")  # dialogs have no level
+    level = record.level
     results: dict[str, StageResult | Adaptation | None] = {
         f"finetuning {stage.stage}" if stage.stage else "training": stage for stage in record.stages
     }

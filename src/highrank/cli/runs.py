@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from highrank.cli.console import out, print_json, say
+from highrank.cli.console import out, print_json, print_table, say
 from highrank.cli.options import AsJson
 from highrank.errors import UserError
 
@@ -29,25 +29,25 @@ def runs(
     if as_json:
         print_json([dataclasses.asdict(row) for row in rows])
     elif rows:
-        _print_table(rows)
+        _print_rows(rows)
     else:
         say(f"There are no runs in {folder}. Start one with 'highrank train pydoc-mos'.")
 
 
-def _print_table(rows: "list[RunRow]") -> None:
+def _print_rows(rows: "list[RunRow]") -> None:
     from highrank.evaluation.score import format_score
 
     table = Table(box=None, padding=(0, 2, 0, 0))  # without borders, it fits 80 columns
     for name in ("run", "recipe", "corpus", "epoch", "best\nvalid", "valid", "test", "state"):
         justify: Literal["left", "right"] = "left" if name in ("run", "recipe", "corpus", "state") else "right"
-        table.add_column(name, justify=justify, overflow="fold")
+        table.add_column(name, justify=justify)
     for row in rows:
         numbers = [row.best_valid_ppl, row.valid_ppl, row.test_ppl]
         cells = ["-" if number is None else format_score(number, row.level) for number in numbers]
         corpus = Path(row.corpus).name
         # Text, because rich would read brackets in a folder's name as markup.
         table.add_row(*map(Text, [row.run, row.recipe, corpus, str(row.epoch or "-"), *cells, row.state]))
-    out.print(table)
+    print_table(table)
     out.print(
         "\nbest valid: in training, several parts of the text at once; valid, test: at the end, the text as a whole."
     )

@@ -31,15 +31,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from highrank.errors import UserError
 from highrank.explore.explorer import Explorer
 from highrank.explore.overview import component_usage, overview, validation_ids
-from highrank.schema import SchemaError, from_json, to_json
+from highrank.schema import from_json, to_json
 
 MAX_CHARACTERS = 10_000  # of a text
 MAX_BYTES = 8 * MAX_CHARACTERS  # of a request
 SECONDS = 0.05  # of reading per request; the page shows what was read and asks for the rest
 MAX_LENGTH = 200  # of a continuation
 MAX_BEAM = 20
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -85,12 +83,10 @@ def create_app(
 
     async def read(request: Request) -> Response:
         body = await parse(request, ReadRequest)
-        check_length(body.text)
         return await answer(lambda: find(body.model).read(body.text, body.cursor, seconds=SECONDS))
 
     async def generate(request: Request) -> Response:
         body = await parse(request, GenerateRequest)
-        check_length(body.text)
         check_range("length", body.length, 1, MAX_LENGTH)
         check_range("beam", body.beam, 0, MAX_BEAM)
         check_range("temperature", body.temperature, 0, 10)
@@ -168,19 +164,26 @@ class HostCheck:
             return False
 
 
+T = TypeVar("T", ReadRequest, GenerateRequest)
+
+
 async def parse(request: Request, cls: type[T]) -> T:
     """Read the body of a request as a dataclass."""
+    too_long = HTTPException(413, f"the text is longer than {MAX_CHARACTERS:,} characters")
     if request.headers.get("content-type") != "application/json":
         raise HTTPException(415, "send application/json")
     data = b""
     async for chunk in request.stream():
         data += chunk
         if len(data) > MAX_BYTES:
-            raise HTTPException(413, f"the text is longer than {MAX_CHARACTERS:,} characters")
+            raise too_long
     try:
-        return from_json(cls, json.loads(data))
-    except (SchemaError, ValueError) as error:
+        body = from_json(cls, json.loads(data))
+    except ValueError as error:  # also a SchemaError
         raise HTTPException(400, str(error)) from None
+    if len(body.text) > MAX_CHARACTERS:
+        raise too_long
+    return body
 
 
 async def answer(compute: Callable[[], Any]) -> Response:
@@ -194,11 +197,6 @@ async def answer(compute: Callable[[], Any]) -> Response:
 async def show_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     return JSONResponse({"error": error.detail}, error.status_code)
-
-
-def check_length(text: str) -> None:
-    if len(text) > MAX_CHARACTERS:
-        raise HTTPException(413, f"the text is longer than {MAX_CHARACTERS:,} characters")
 
 
 def check_range(name: str, value: float, low: float, high: float) -> None:

@@ -12,8 +12,7 @@ def runs_table(runs: list[RecordedRun]) -> Table:
     rows = []
     for run in sorted(runs, key=lambda run: (run.record.settings["data"]["corpus"], run.record.valid_ppl)):
         record = run.record
-        level = record.settings["data"].get("level", "word")  # dialogs have no level
-        scores = [format_score(ppl, level) for ppl in (record.valid_ppl, record.test_ppl)]
+        scores = [format_score(ppl, record.level) for ppl in (record.valid_ppl, record.test_ppl)]
         rows.append(
             [
                 Cell(code=run.path.removeprefix("runs/").removesuffix(".json")),

@@ -82,10 +82,6 @@ class Run:
         """Return whether training has saved a checkpoint."""
         return checkpoints.has_checkpoint(self.folder)
 
-    def is_export(self) -> bool:
-        """Return whether the folder holds an export instead of a run; both have a run.json."""
-        return (self.folder / "index.json").exists()
-
     def create(
         self,
         recipe: AnyRecipe,
@@ -172,7 +168,7 @@ class Run:
             raise UserError(f"{self.model_file} does not fit the recipe of the run: {error}.") from None
 
     def require_run(self) -> None:
-        """Raise a UserError for an export: it has no checkpoint, so it cannot be loaded, resumed or exported."""
-        if self.is_export():
+        """Raise a UserError for an export: it has a run.json but no checkpoint, so it cannot be loaded or resumed."""
+        if (self.folder / "index.json").exists():
             command = f"highrank import {shlex.quote(str(self.folder))}"
             raise UserError(f"{self.folder} is an export, not a run: turn it into a run with '{command}'.")

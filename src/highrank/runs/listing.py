@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from highrank.data.catalog import Level
 from highrank.errors import UserError
@@ -39,23 +38,16 @@ def _read_row(folder: Path) -> RunRow:
         row.corpus = info["recipe"]["data"]["corpus"]
         row.level = info["corpus_level"]
         if (folder / "checkpoint.json").exists():
-            _add_checkpoint(row, read_json(folder / "checkpoint.json", "checkpoint"))
+            state = read_json(folder / "checkpoint.json", "checkpoint")["state"]
+            row.epoch = int(state["epoch"])
+            row.state = "finished" if state["finished"] else "can resume"
+            if state["best_valid"] is not None:
+                row.best_valid_ppl = perplexity(state["best_valid"])
         if (folder / "summary.json").exists():
-            _add_summary(row, read_json(folder / "summary.json", "summary"))
+            summary = read_json(folder / "summary.json", "summary")
+            if summary["epochs"] == row.epoch:  # a killed run keeps the summary of its previous pause
+                row.valid_ppl = float(summary["valid_ppl"])
+                row.test_ppl = float(summary["test_ppl"])
     except (KeyError, TypeError, ValueError, UserError) as error:
         row.state = f"damaged: {error}"
     return row
-
-
-def _add_checkpoint(row: RunRow, checkpoint: dict[str, Any]) -> None:
-    state = checkpoint["state"]
-    row.epoch = int(state["epoch"])
-    row.state = "finished" if state["finished"] else "can resume"
-    if state["best_valid"] is not None:
-        row.best_valid_ppl = perplexity(state["best_valid"])
-
-
-def _add_summary(row: RunRow, summary: dict[str, Any]) -> None:
-    if summary["epochs"] == row.epoch:  # a killed run keeps the summary of its previous pause
-        row.valid_ppl = float(summary["valid_ppl"])
-        row.test_ppl = float(summary["test_ppl"])

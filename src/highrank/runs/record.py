@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from highrank.data.catalog import Level
 from highrank.data.corpus import Corpus
 from highrank.data.dialog import DialogCorpus
 from highrank.evaluation.perplexity import evaluate
@@ -82,6 +83,11 @@ class RunRecord:
     cache_tuned: Adaptation | None = None
     corpus_extent: str | None = None  # how much of the corpus there was, where copies differ: text8 and dialogs
     dialog: DialogScores | None = None  # of a dialog model
+
+    @property
+    def level(self) -> Level:
+        """What a token is. Dialogs consist of words."""
+        return self.settings["data"].get("level", "word")
 
 
 OPTIONAL_KEYS = ("corpus_extent", "dialog")  # left out of a file where they are None

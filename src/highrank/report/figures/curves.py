@@ -82,7 +82,7 @@ def learning_curves(corpus: str, runs: list[RecordedRun]) -> "Figure | None":
     shown = [(recipe, run.record) for recipe, run in longest.items() if run and _length(run)]
     if not shown:
         return None
-    level: Level = shown[0][1].settings["data"].get("level", "word")  # dialogs have no level
+    level = shown[0][1].level
     curves = []
     for recipe, record in shown:
         # The paper's dialog models had other training dialogs.
