@@ -75,7 +75,7 @@ def verify(
     data_dir: DataDir = None,
 ) -> None:
     """Check the counts and checksums of your copy of a corpus, or count the tokens of any folder."""
-    from highrank.data.catalog import CorpusInfo, corpus_info
+    from highrank.data.catalog import corpus_info
     from highrank.data.corpus import load_corpus
     from highrank.data.dialog import load_dialog_corpus
     from highrank.data.folders import find_folder, own_folder
@@ -85,11 +85,8 @@ def verify(
     if folder := own_folder(name, data_dir):
         _verify_folder(folder)
         return
-    if folder := own_folder(name, data_dir, ".jsonl"):
-        info = CorpusInfo(str(folder), title="", licence="", source="", level="word", suffix=".jsonl")
-    else:
-        info = corpus_info(name)
-    if info.suffix == ".jsonl":
+    info = None if own_folder(name, data_dir, ".jsonl") else corpus_info(name)
+    if info is None or info.suffix == ".jsonl":
         dialogs = load_dialog_corpus(DialogDataSpec(name), data_dir)
         counts = ", ".join(f"{split} {len(part.first):,}" for split, part in dialogs.splits.items())
         say(f"{name}: {counts} utterances, vocabulary {dialogs.vocab_size:,}.")
@@ -106,7 +103,9 @@ def verify(
             file = text8_file(find_folder(name, data_dir))
             assert file is not None
             say(f"  {file.name}: {corpus.extent}{', checksum correct' * is_published(file.read_bytes())}")
-    for split, expected in (info.sha256 or {}).items():
+    if info is None or info.sha256 is None:
+        return
+    for split, expected in info.sha256.items():
         file = find_folder(name, data_dir, info.suffix) / f"{split}{info.suffix}"
         correct = hashlib.sha256(file.read_bytes()).hexdigest() == expected
         say(f"  {file.name}: {'checksum correct' if correct else other}")

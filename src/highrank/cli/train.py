@@ -153,14 +153,10 @@ def _print_scores(summary: "RunRecord", corpus: "Corpus | DialogCorpus") -> None
 
 def resume_command(recipe: str, folder: Path) -> str:
     """Return the command that continues a run, with as many processes as train it now."""
-    return f"{_launcher()} train {recipe} --out {shlex.quote(str(folder))} --resume"
-
-
-def _launcher() -> str:
-    """Return how this program was started: by torchrun, on one or several machines, or directly."""
-    if "TORCHELASTIC_RUN_ID" not in os.environ:
-        return "highrank"
-    machines = os.environ["GROUP_WORLD_SIZE"]
-    # Processes do not know where the machines meet.
-    meeting = "" if machines == "1" else f"--nnodes {machines} --rdzv-backend c10d --rdzv-endpoint HOST:PORT "
-    return f"torchrun {meeting}--nproc-per-node {os.environ['LOCAL_WORLD_SIZE']} -m highrank"
+    program = "highrank"
+    if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun started this process
+        machines = os.environ["GROUP_WORLD_SIZE"]
+        # Processes do not know where the machines meet.
+        meeting = "" if machines == "1" else f"--nnodes {machines} --rdzv-backend c10d --rdzv-endpoint HOST:PORT "
+        program = f"torchrun {meeting}--nproc-per-node {os.environ['LOCAL_WORLD_SIZE']} -m highrank"
+    return f"{program} train {recipe} --out {shlex.quote(str(folder))} --resume"

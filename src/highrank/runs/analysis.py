@@ -81,10 +81,7 @@ def analyze_run(loaded: TextModel, ids: Tensor, on_stage: OnStage, **options: Un
     bound = result.rank_bound
     if spec.head != "mos":  # D from the context vectors, one from the bias, one from the normaliser
         bound = min(bound, spec.embed_dim + 2)
-    scores = read_summary(run)
-    epochs = None if scores is None else scores.epochs
-    if epochs is None and run.has_checkpoint():  # an imported or interrupted run has no summary
-        epochs = checkpoints.read(run.folder).state.epoch
+    scores = read_summary(run)  # None for an imported or interrupted run
     return replace(
         result,
         name=run.folder.resolve().name,
@@ -93,7 +90,7 @@ def analyze_run(loaded: TextModel, ids: Tensor, on_stage: OnStage, **options: Un
         head=spec.head,
         n_components=spec.n_components,
         embed_dim=spec.embed_dim,
-        epochs=epochs,
+        epochs=checkpoints.read(run.folder).state.epoch if scores is None else scores.epochs,
         valid_ppl=None if scores is None else scores.valid_ppl,
         test_ppl=None if scores is None else scores.test_ppl,
         rank_bound=bound,

@@ -18,7 +18,6 @@ from torch import Tensor
 from highrank.analysis.diagnosis import (
     GRADIENT_TOKENS,
     DoctorRecord,
-    GradientDiagnosis,
     SoftmaxBlocks,
     diagnose_gradient,
     diagnose_weights,
@@ -72,7 +71,8 @@ def diagnose(
         ids = first_tokens(subject.encode(content), tokens, str(text)).to(device)
         n_tokens = len(ids)
         if subject.head != "other":
-            gradient = _gradient_of(subject, ids[: GRADIENT_TOKENS + 1], on_stage)
+            few = ids[: GRADIENT_TOKENS + 1]
+            gradient = diagnose_gradient(subject.weight, subject.bias, subject.softmaxes(few[:-1]), few[1:], on_stage)
         predictions = subject.analyze(ids, on_stage, options)
     return DoctorRecord(
         model=subject.name,
@@ -101,11 +101,6 @@ class _Subject:
     encode: Callable[[str], Tensor]
     softmaxes: Callable[[Tensor], SoftmaxBlocks]
     analyze: Callable[[Tensor, OnStage, Options], Analysis]
-
-
-@torch.no_grad()
-def _gradient_of(subject: _Subject, ids: Tensor, on_stage: OnStage) -> GradientDiagnosis:
-    return diagnose_gradient(subject.weight, subject.bias, subject.softmaxes(ids[:-1]), ids[1:], on_stage)
 
 
 def _open_run(folder: Path, device: torch.device) -> _Subject:

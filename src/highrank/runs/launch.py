@@ -1,6 +1,7 @@
 """Train by a recipe, from its name to the evaluated run: `highrank.train`."""
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -150,16 +151,11 @@ def _default_run(recipe: str, resume: bool) -> Run:
     """Return the most recent run of a recipe in runs/, to resume it, or else the next free folder there."""
     if not resume:
         return Run(unused_folder(ROOT / recipe))
-    folders = [path for path in ROOT.glob(f"{recipe}*") if _is_run_name(path.name, recipe)]
+    name = re.compile(rf"{re.escape(recipe)}(-\d+)?")  # ptb-mos and ptb-mos-2, but not ptb-mos-hparams
+    folders = [path for path in ROOT.glob(f"{recipe}*") if name.fullmatch(path.name)]
     if not folders:
         raise UserError(f"{ROOT} has no run of {recipe} to resume: name its folder.")
     return Run(max(folders, key=lambda path: path.stat().st_mtime))
-
-
-def _is_run_name(folder: str, recipe: str) -> bool:
-    """Return True for ptb-mos and ptb-mos-2, but not ptb-mos-hparams, if the recipe is ptb-mos."""
-    rest = folder.removeprefix(recipe)
-    return rest == "" or (rest.startswith("-") and rest[1:].isdigit())
 
 
 def _check_same_recipe(
