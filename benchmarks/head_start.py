@@ -22,7 +22,7 @@ from highrank import MoCHead, MoSHead, SoftmaxHead
 from highrank.bench.table import write_csv
 from highrank.data.pydoc import UNK, pydoc_lines
 from highrank.heads import Head
-from highrank.plotting import BLACK, GREY, HEADS, PURPLE, SKY, VERMILLION, pyplot, save_figure
+from highrank.plotting import BLACK, GREY, HEAD_COLOURS, PURPLE, SKY, VERMILLION, pyplot, save_figure
 from highrank.runs.provenance import provenance
 
 VOCABULARY, WIDTH, LAYERS, K = 1500, 48, 2, 4
@@ -70,9 +70,9 @@ def large_latent(weight: nn.Parameter) -> Head:
 
 
 VARIANTS: dict[str, tuple[Callable[[nn.Parameter], Head], dict[str, Any]]] = {
-    "Softmax": (lambda w: SoftmaxHead(**SIZES, weight=w), {"color": HEADS["softmax"]}),
-    "MoC": (lambda w: MoCHead(**SIZES, weight=w), {"color": HEADS["moc"]}),
-    "MoS": (lambda w: MoSHead(**SIZES, weight=w), {"color": HEADS["mos"]}),
+    "Softmax": (lambda w: SoftmaxHead(**SIZES, weight=w), {"color": HEAD_COLOURS["softmax"]}),
+    "MoC": (lambda w: MoCHead(**SIZES, weight=w), {"color": HEAD_COLOURS["moc"]}),
+    "MoS": (lambda w: MoSHead(**SIZES, weight=w), {"color": HEAD_COLOURS["mos"]}),
     "MoS, s = 1, as in the paper": (lambda w: MoSHead(**SIZES, weight=w, scale=1.0), {"color": BLACK}),
     "MoS, s = 1, latent layer x 3": (large_latent, {"color": GREY, "linestyle": "--"}),
     "MoS, s learned from 1": (learned_scale, {"color": PURPLE, "linestyle": "--"}),

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from highrank.plotting import GREY, HEADS, pyplot, save_figure
+from highrank.plotting import GREY, HEAD_COLOURS, pyplot, save_figure
 from highrank.runs.analysis import read_analysis
 
 ROOT = Path(__file__).parents[1]
@@ -18,7 +18,7 @@ def main() -> None:
     for model in record.models:
         values = [value / model.spectrum.values[0] for value in model.spectrum.values]
         label = f"{NAMES[model.head]}, D = {model.embed_dim}: rank {model.rank:,}"
-        axis.loglog(model.spectrum.index, values, color=HEADS[model.head], linewidth=4, label=label)
+        axis.loglog(model.spectrum.index, values, color=HEAD_COLOURS[model.head], linewidth=4, label=label)
     axis.set(ylim=(1e-18, 3), xlim=(1, record.vocabulary))
     axis.set_xlabel("singular values of the log-probabilities of 10,000 words, Penn Treebank", fontsize=16, color=GREY)
     axis.set(xticks=[], yticks=[])

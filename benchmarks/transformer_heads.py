@@ -37,8 +37,7 @@ from highrank.data.tokenizer import encode_lines, train_tokenizer
 from highrank.files import write_json
 from highrank.heads import Head, MoCHead, MoSHead, SoftmaxHead
 from highrank.ops.cuda_graph import capture
-from highrank.plotting import HEADS as HEADS_COLOURS
-from highrank.plotting import PURPLE, SKY, pyplot, save_figure
+from highrank.plotting import HEAD_COLOURS, PURPLE, SKY, pyplot, save_figure
 from highrank.runs.provenance import provenance
 
 HEADS = {"softmax": "softmax", "moc": "MoC", "mos": "MoS", "residual": "residual MoS", "converted": "converted"}
@@ -443,7 +442,7 @@ def _mean(records: Records | None, name: str, form: str) -> str:
 def draw(arguments: argparse.Namespace) -> None:
     """Draw the loss of each head minus that of the softmax: one dot per seed, corpora and sizes side by side."""
     settings = at_best_dropout(read_records(arguments.out))
-    colours = {**HEADS_COLOURS, "residual": SKY, "converted": PURPLE}
+    colours = {**HEAD_COLOURS, "residual": SKY, "converted": PURPLE}
     names = {**HEADS, "mos": "MoS from scratch", "residual": "residual MoS from scratch"}
     names["converted"] = "softmax, converted to residual MoS at half time"
     figure, panels = pyplot().subplots(1, 2, figsize=(9, 4), sharey=True, layout="constrained")

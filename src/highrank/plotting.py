@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 BLUE, ORANGE, GREEN, VERMILLION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 PURPLE, SKY, BLACK, GREY = "#CC79A7", "#56B4E9", "#000000", "#777777"
 COLOURS = (BLUE, ORANGE, GREEN, VERMILLION, PURPLE, SKY, BLACK)  # of curves without one of their own
-HEADS = {"softmax": BLUE, "moc": ORANGE, "mos": GREEN}
+HEAD_COLOURS = {"softmax": BLUE, "moc": ORANGE, "mos": GREEN}
 
 
 def pyplot() -> ModuleType:

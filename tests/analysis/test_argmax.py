@@ -7,7 +7,7 @@ from scipy.optimize import linprog, nnls
 from scipy.spatial import ConvexHull
 
 from highrank.analysis import argmax
-from highrank.analysis.argmax import find_unargmaxable, prepare, settle, unwhiten
+from highrank.analysis.argmax import find_unargmaxable, prepare_layer, settle, unwhiten
 from highrank.analysis.hull import nearest_mixture, search
 from highrank.errors import MissingPackageError
 from highrank.progress import no_stages
@@ -84,7 +84,7 @@ def test_unused_tokens_near_the_mean_are_found_in_two_steps():
     weight = torch.randn(2000, 50, dtype=torch.float64)
     unused = torch.arange(1000, 1300)
     weight[unused] = weight.mean(0) + 0.02 * torch.randn(300, 50, dtype=torch.float64)
-    layer = prepare(weight, None)
+    layer = prepare_layer(weight, None)
     _, won, lost = settle(unused, torch.zeros_like(layer.x[unused]), layer, 2, no_stages)
     assert lost.all()
     assert not won.any()
@@ -98,7 +98,7 @@ def test_the_search_finds_one_of_two_proofs(has_bias):
         bias.zero_()
     tokens = torch.arange(100)
     weight[tokens] *= torch.linspace(0, 1, 100)[:, None]  # from the centre to the boundary and beyond
-    layer = prepare(weight, bias)
+    layer = prepare_layer(weight, bias)
     h, shares = search(tokens, torch.zeros_like(layer.x[tokens]), layer.x, has_bias, steps=100)
     h = unwhiten(h, layer)
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from highrank.analysis.gradient import gradient_share, random_share, reach, summarize
+from highrank.analysis.gradient import gradient_share, random_share, reach, summarize_shares
 from highrank.analysis.output_layer import column_basis
 
 T, K, D, V = 5, 3, 4, 60
@@ -72,10 +72,10 @@ def test_random_directions_have_the_random_share():
     basis = column_basis(torch.randn(400, 64, dtype=torch.float64))
     d = torch.randn(400, 2000, dtype=torch.float64)
     shares = (basis.T @ d).norm(dim=0) / d.norm(dim=0)
-    assert summarize(shares, 0).mean == pytest.approx(random_share(64, 400), abs=2e-3)
+    assert summarize_shares(shares, 0).mean == pytest.approx(random_share(64, 400), abs=2e-3)
 
 
 def test_a_summary_has_quantiles_from_the_least_to_the_most():
-    summary = summarize(torch.arange(101, dtype=torch.float64), 0.5)
+    summary = summarize_shares(torch.arange(101, dtype=torch.float64), 0.5)
     assert summary.quantiles == list(range(0, 101, 5))
     assert (summary.tokens, summary.mean, summary.random) == (101, 50, 0.5)

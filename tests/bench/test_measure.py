@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from highrank.bench import measure
-from highrank.bench.measure import measure_extra_mib, summarize, time_blocks, time_call
+from highrank.bench.measure import measure_extra_mib, summarize_times, time_blocks, time_call
 from highrank.bench.mos_nll import BYTES_PER_LOGIT
 from highrank.bench.peers import forward_backward, make_inputs, naive
 
@@ -17,7 +17,7 @@ linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="residen
 
 
 def test_times_are_summarized_by_median_and_quartiles():
-    assert summarize([5.0, 1.0, 3.0, 2.0, 4.0]) == {"median_ms": 3.0, "q25_ms": 2.0, "q75_ms": 4.0, "rounds": 5}
+    assert summarize_times([5.0, 1.0, 3.0, 2.0, 4.0]) == {"median_ms": 3.0, "q25_ms": 2.0, "q75_ms": 4.0, "rounds": 5}
 
 
 def test_a_call_is_measured_at_least_as_often_as_asked():

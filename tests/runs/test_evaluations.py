@@ -9,7 +9,7 @@ from helpers import CPU, TOY
 from highrank.errors import UserError
 from highrank.evaluation.cache import cache_evaluate
 from highrank.evaluation.dynamic import dynamic_evaluate, gradient_statistics
-from highrank.runs.cache import clear_cache
+from highrank.runs.disk_cache import clear_cache
 from highrank.runs.evaluations import complete_record, read_earlier
 from highrank.runs.folder import Run
 from highrank.runs.record import write_record

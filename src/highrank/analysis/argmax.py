@@ -63,7 +63,7 @@ class Layer:
 def find_unargmaxable(weight: Tensor, bias: Tensor | None = None, on_stage: OnStage = no_stages) -> Unargmaxable:
     """Find all tokens that no h in R^D makes the single most likely one."""
     nnls = _import_nnls()
-    layer = prepare(weight, bias)
+    layer = prepare_layer(weight, bias)
     tokens = torch.arange(len(weight), device=weight.device)
     tokens = tokens[~wins(tokens, layer.rows - layer.rows.mean(0), layer, on_stage)]
     tokens = tokens[~wins(tokens, unwhiten(layer.x[tokens], layer), layer, on_stage)]
@@ -90,7 +90,7 @@ def find_unargmaxable(weight: Tensor, bias: Tensor | None = None, on_stage: OnSt
     return Unargmaxable(sorted(never), int(copied.sum()), undecided)
 
 
-def prepare(weight: Tensor, bias: Tensor | None) -> Layer:
+def prepare_layer(weight: Tensor, bias: Tensor | None) -> Layer:
     """Join W and b, each scaled to entries of at most 1, which does not change which tokens can win."""
     rows = weight.double() / weight.abs().max()
     has_bias = bias is not None and bool(bias.any())

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from highrank.analysis.argmax import Unargmaxable, find_unargmaxable
-from highrank.analysis.gradient import Shares, gradient_share, random_share, reach, summarize
+from highrank.analysis.gradient import Shares, gradient_share, random_share, reach, summarize_shares
 from highrank.analysis.output_layer import OutputLayer, column_basis, describe_layer
 from highrank.analysis.record import Analysis
 from highrank.heads import MoSHead, SoftmaxHead
@@ -94,14 +94,14 @@ def diagnose_gradient(
         shares.append(gradient_share(basis, weight, bias, log_pi[rows], h[rows], targets[rows]))
         done += len(rows)
         on_stage("gradient shares", done, len(targets))
-    share = summarize(torch.cat(shares), random_share(basis.shape[1], len(weight)))
+    share = summarize_shares(torch.cat(shares), random_share(basis.shape[1], len(weight)))
     if components == 1:
         return GradientDiagnosis(share, None)
     on_stage("directions of the mixture", 0, None)
     few = torch.linspace(0, len(targets) - 1, min(REACH_TOKENS, len(targets))).long()
     reached = reach(weight, bias, log_pi[few], h[few], targets[few])
     directions = components * (weight.shape[1] + 1)
-    return GradientDiagnosis(share, summarize(reached, random_share(directions, len(weight))))
+    return GradientDiagnosis(share, summarize_shares(reached, random_share(directions, len(weight))))
 
 
 def softmaxes_of(layer: torch.nn.Module, g: Tensor) -> tuple[Tensor, Tensor]:

@@ -42,7 +42,7 @@ class Shares:
     random: float
 
 
-def summarize(shares: Tensor, random: float) -> Shares:
+def summarize_shares(shares: Tensor, random: float) -> Shares:
     """Summarise the shares of many tokens."""
     return Shares(len(shares), shares.mean().item(), quantiles(shares), random)
 

@@ -20,7 +20,7 @@ CPU_SECONDS = 0.2  # the shortest measurement of a call on a CPU
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # parameters of glibc's mallopt(3)
 
 
-def summarize(samples: list[float]) -> dict[str, Any]:
+def summarize_times(samples: list[float]) -> dict[str, Any]:
     """Return the time columns of a `table.TimedRow` from measurements in milliseconds."""
     q25, median, q75 = numpy.percentile(samples, [25, 50, 75]).tolist()
     return {"median_ms": median, "q25_ms": q25, "q75_ms": q75, "rounds": len(samples)}
@@ -33,7 +33,7 @@ def time_call(call: Call, device: torch.device, rounds: int, graph: bool = False
     `graph`, the call is also timed inside a CUDA graph, where kernels follow one another without launches by the host.
     On a CPU a measurement is the mean of several calls if one is too short for the clock.
     """
-    columns = summarize(_cpu_samples(call, rounds) if device.type == "cpu" else _gpu_samples(call, rounds))
+    columns = summarize_times(_cpu_samples(call, rounds) if device.type == "cpu" else _gpu_samples(call, rounds))
     columns["best_ms"] = columns["median_ms"]
     if graph and device.type == "cuda":
         columns["graph_ms"] = _graph_ms(call, device)
@@ -78,7 +78,7 @@ def time_blocks(call: Call, wait: Call, rounds: int, repeat: int, warm_up: int) 
             call()
         wait()
         samples.append((time.perf_counter() - began) * 1e3 / repeat)
-    return summarize(samples[warm_up:])
+    return summarize_times(samples[warm_up:])
 
 
 def measure_extra_mib(call: Call, device: torch.device) -> float | None:

@@ -140,7 +140,7 @@ def cache(
 
     Everything in the cache can be computed again: tokenised text in seconds, gradient statistics in minutes.
     """
-    from highrank.runs.cache import cache_usage, clear_cache
+    from highrank.runs.disk_cache import cache_usage, clear_cache
 
     usage = cache_usage()
     if clear:

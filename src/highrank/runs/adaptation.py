@@ -14,7 +14,7 @@ from highrank.models.language_model import LanguageModel
 from highrank.progress import OnStage, no_stages
 from highrank.recipes import cache_settings, dynamic_settings
 from highrank.recipes.recipe import DynamicSettings
-from highrank.runs.cache import cached_statistics
+from highrank.runs.disk_cache import cached_statistics
 
 # The published settings for a corpus, by method:
 PUBLISHED: dict[str, Callable[[str], Settings]] = {"dynamic": dynamic_settings, "cache": cache_settings}

@@ -13,8 +13,8 @@ from highrank.analysis.compare import Comparison, check_request, compare
 from highrank.errors import UserError
 from highrank.files import AnyPath
 from highrank.progress import OnStage, no_stages
-from highrank.runs.cache import cached_reading
 from highrank.runs.corpora import run_corpus
+from highrank.runs.disk_cache import cached_reading
 from highrank.runs.folder import Run
 from highrank.runs.text_model import load
 

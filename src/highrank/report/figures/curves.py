@@ -12,7 +12,7 @@ from highrank.data.catalog import Level
 from highrank.errors import UserError
 from highrank.evaluation.score import bits_per_character
 from highrank.files import AnyPath
-from highrank.plotting import COLOURS, HEADS, ORANGE, PURPLE, SKY, pyplot
+from highrank.plotting import COLOURS, HEAD_COLOURS, ORANGE, PURPLE, SKY, pyplot
 from highrank.recipes import ALL_RECIPES, Recipe
 from highrank.report.perplexity import in_paper, runs_of
 from highrank.report.records import RecordedRun
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BY_RECIPE = {  # by the end of the recipe's name
-    **HEADS,
+    **HEAD_COLOURS,
     "mos-plus": PURPLE,
-    "mos7": HEADS["mos"],
+    "mos7": HEAD_COLOURS["mos"],
     "mos7-equal": ORANGE,
     "mos10": PURPLE,
 }

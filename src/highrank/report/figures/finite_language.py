@@ -4,16 +4,16 @@ from typing import TYPE_CHECKING, Any
 
 from highrank.analysis.finite_language import TheoryReport
 from highrank.analysis.finite_language.models import NAMES
-from highrank.plotting import GREY, HEADS, PURPLE, pyplot
+from highrank.plotting import GREY, HEAD_COLOURS, PURPLE, pyplot
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STYLES: dict[str, dict[str, Any]] = {
-    "softmax": {"color": HEADS["softmax"], "marker": "o", "markersize": 5},
+    "softmax": {"color": HEAD_COLOURS["softmax"], "marker": "o", "markersize": 5},
     # MoC lies on top of Softmax, so its markers are hollow and its line dashed.
-    "moc": {"color": HEADS["moc"], "marker": "s", "markersize": 8, "markerfacecolor": "none", "linestyle": "--"},
-    "mos": {"color": HEADS["mos"], "marker": "^", "markersize": 5},
+    "moc": {"color": HEAD_COLOURS["moc"], "marker": "s", "markersize": 8, "markerfacecolor": "none", "linestyle": "--"},
+    "mos": {"color": HEAD_COLOURS["mos"], "marker": "^", "markersize": 5},
 }
 ROUND_OFF = 1e-16  # where an exact model is drawn
 
@@ -29,13 +29,13 @@ def draw_kl(report: TheoryReport) -> "Figure":
         exact = [p.found.embed_dim for p in points if p.constructed]
         if exact and head != "moc":  # that of MoC is the softmax
             hollow = {"markerfacecolor": "none", "markersize": 11} if head == "softmax" else {"markersize": 7}
-            style: dict[str, Any] = {"linestyle": "none", "marker": "*", "color": HEADS[head], **hollow}
+            style: dict[str, Any] = {"linestyle": "none", "marker": "*", "color": HEAD_COLOURS[head], **hollow}
             axis.plot(exact, [ROUND_OFF] * len(exact), label=f"{name}, exact by construction", **style)
     floors = {p.found.embed_dim: p.lower_bound for p in report.points if p.head == "softmax" and p.lower_bound}
     if floors:
         dims, values = list(floors), list(floors.values())
-        axis.fill_between(dims, values, ROUND_OFF / 3, color=HEADS["softmax"], alpha=0.12, linewidth=0)
-        axis.plot(dims, values, color=HEADS["softmax"], linewidth=0.8, label="no Softmax or MoC below this")
+        axis.fill_between(dims, values, ROUND_OFF / 3, color=HEAD_COLOURS["softmax"], alpha=0.12, linewidth=0)
+        axis.plot(dims, values, color=HEAD_COLOURS["softmax"], linewidth=0.8, label="no Softmax or MoC below this")
     axis.set(yscale="log", ylabel="KL to the truth (nats)")
     axis.set_ylim(bottom=ROUND_OFF / 3)
     axis.legend(fontsize=8, loc="center left", bbox_to_anchor=(0.0, 0.42))

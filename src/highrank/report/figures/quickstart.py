@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from highrank.plotting import BLACK, GREY, HEADS, pyplot
+from highrank.plotting import BLACK, GREY, HEAD_COLOURS, pyplot
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,5 +47,5 @@ def _style(name: str) -> dict[str, str]:
     """Return the line style of a model, by the head in its name."""
     if "control" in name:
         return {"color": GREY, "linestyle": ":"}
-    head = next(head for head in HEADS if head in name.lower())
-    return {"color": HEADS[head], "linestyle": "--" if head == "moc" else "-"}  # MoC often covers Softmax
+    head = next(head for head in HEAD_COLOURS if head in name.lower())
+    return {"color": HEAD_COLOURS[head], "linestyle": "--" if head == "moc" else "-"}  # MoC often covers Softmax

@@ -3,13 +3,13 @@
 from typing import TYPE_CHECKING, Any
 
 from highrank.analysis.record import Analysis, AnalysisRecord, Spectrum
-from highrank.plotting import COLOURS, HEADS, pyplot
+from highrank.plotting import COLOURS, HEAD_COLOURS, pyplot
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DASHES = ("-", "--", "-.", ":")  # tell curves apart in print
-BY_HEAD = {"softmax": (HEADS["softmax"], "-"), "moc": (HEADS["moc"], "--"), "mos": (HEADS["mos"], "-")}
+BY_HEAD = {head: (colour, "--" if head == "moc" else "-") for head, colour in HEAD_COLOURS.items()}
 ROUND_OFF: dict[str, Any] = {"color": "#999999", "alpha": 0.15, "linewidth": 0, "label": "round-off: counts as zero"}
 FLOOR = 1e-19  # smaller values are drawn here: a log scale has no zero
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from highrank.plotting import HEADS, pyplot
+from highrank.plotting import HEAD_COLOURS, pyplot
 from highrank.runs.uptrain import UptrainRecord
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ def draw_uptraining(record: UptrainRecord) -> "Figure":
     figure.suptitle(record.model)
     mixture = f"mixture of {record.settings.n_components}"
     for label, curve, head in (("softmax", record.softmax, "softmax"), (mixture, record.mixture, "mos")):
-        style = {"color": HEADS[head], "label": label, "marker": ".", "linewidth": 1.6}
+        style = {"color": HEAD_COLOURS[head], "label": label, "marker": ".", "linewidth": 1.6}
         axes[0].plot(curve.step, curve.valid_nll, **style)
         axes[1].plot([seconds / 60 for seconds in curve.seconds], curve.valid_nll, **style)
     axes[0].set(xlabel="step", ylabel="validation loss, nats per token")

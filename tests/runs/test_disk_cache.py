@@ -9,7 +9,7 @@ from highrank.evaluation.dynamic import gradient_statistics
 from highrank.models import build_model
 from highrank.recipes import ModelSpec
 from highrank.recipes.recipe import DynamicSettings
-from highrank.runs.cache import cached_reading, cached_statistics, fingerprint
+from highrank.runs.disk_cache import cached_reading, cached_statistics, fingerprint
 
 IDS = torch.arange(60) % 5
 SETTINGS = DynamicSettings(lr=0.05, lamb=0.3, epsilon=0.01, segment=5, stats_batch_size=4)
