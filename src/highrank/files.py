@@ -171,10 +171,10 @@ def read_json(path: Path, what: str) -> Any:
         raise UserError(f"the {what} at {path} is damaged or unreadable ({error}): restore or recreate it.") from error
 
 
-def read_tensors(path: Path, what: str, device: str = "cpu") -> "dict[str, Tensor]":
+def read_tensors(path: Path, what: str) -> "dict[str, Tensor]":
     """Read all tensors of a safetensors file, without unpickling; `what` names its content in error messages."""
     try:
-        with safe_open(path, framework="pt", device=device) as file:
+        with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except FileNotFoundError:
         raise UserError(f"there is no {what} at {path}.") from None

@@ -23,6 +23,7 @@ from highrank.explore.model import ExplorableModel, Softmaxes, Token, added_text
 from highrank.explore.prefixes import PrefixCache
 
 MAX_SCORES = 50_000  # kept tokens: about 30 MB for a mixture of 15
+TOP = 10  # words shown of the mixture
 COMPONENT_TOP = 6  # words shown per component
 CHUNK = 8  # positions per product with the output embedding
 
@@ -94,7 +95,7 @@ class Explorer:
         self._lock = threading.RLock()
 
     @torch.no_grad()
-    def read(self, text: str, cursor: int, *, top: int = 10, seconds: float = math.inf) -> TextReading:
+    def read(self, text: str, cursor: int, *, seconds: float = math.inf) -> TextReading:
         """Score the tokens of a text and predict at the cursor; stop after about `seconds`, with some progress made."""
         tokens = self.model.tokens(text)
         position = self._position(tokens, cursor)
@@ -105,7 +106,7 @@ class Explorer:
             prediction = None
             if len(context) <= len(scores) + 1:
                 actual = tokens[position].id if position < len(tokens) else None
-                prediction = self._predict(context, position, actual, top)
+                prediction = self._predict(context, position, actual)
         remaining = iter(scores)
         return TextReading(
             tokens,
@@ -150,7 +151,7 @@ class Explorer:
                 return i
         return len(tokens)
 
-    def _predict(self, context: list[int], position: int, actual: int | None, top: int) -> CursorPrediction:
+    def _predict(self, context: list[int], position: int, actual: int | None) -> CursorPrediction:
         """Describe the distribution after a context, for the token `actual` at that position of the text."""
         words = self.model.words
         log_pi, log_parts = self._next(context)
@@ -168,7 +169,7 @@ class Explorer:
         return CursorPrediction(
             position,
             None if actual is None else mixed_word(actual),
-            [mixed_word(i) for i in log_p.topk(min(top, len(log_p))).indices.tolist()],
+            [mixed_word(i) for i in log_p.topk(min(TOP, len(log_p))).indices.tolist()],
             components,
         )
 

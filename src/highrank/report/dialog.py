@@ -2,6 +2,7 @@
 
 from highrank.recipes import DialogRecipe
 from highrank.recipes.switchboard import RECIPES
+from highrank.report.perplexity import best_run
 from highrank.report.records import RecordedRun
 from highrank.report.results import Quantity, Result, ResultTable
 from highrank.report.table import Cell
@@ -24,8 +25,7 @@ def _results(recipe: DialogRecipe, runs: list[RecordedRun]) -> list[Result]:
     printed = recipe.paper
     assert printed is not None
     bleu_in_paper = list(zip(printed.precision, printed.recall, strict=True))
-    own = [run for run in runs if run.record.recipe == recipe.name and run.has_recipe_model and run.record.dialog]
-    run = min(own, key=lambda run: run.record.valid_ppl, default=None)
+    run = best_run(recipe, [run for run in runs if run.record.dialog])
     if run is None:
         return [Result((printed.perplexity,)), *map(Result, bleu_in_paper), Result()]
     record = run.record

@@ -54,7 +54,7 @@ def runs_of(recipe: AnyRecipe, runs: Iterable[RecordedRun]) -> list[RecordedRun]
     return [run for run in runs if run.record.recipe == recipe.name and run.has_recipe_model]
 
 
-def best_run(recipe: Recipe, runs: Iterable[RecordedRun]) -> RecordedRun | None:
+def best_run(recipe: AnyRecipe, runs: Iterable[RecordedRun]) -> RecordedRun | None:
     """Return the run of a recipe with the lowest validation perplexity."""
     return min(runs_of(recipe, runs), key=lambda run: run.record.valid_ppl, default=None)
 

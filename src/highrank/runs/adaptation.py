@@ -44,7 +44,7 @@ class AdaptiveEvaluation:
             return dynamic_evaluate(self.model, ids, self.statistics, settings, on_progress)
         return cache_evaluate(self.model, ids, settings, on_progress=on_progress)
 
-    def tune(self, tokens: int | None = None, on_point: OnPoint | None = None) -> Tuning:
+    def tune(self, tokens: int | None, on_point: OnPoint | None) -> Tuning:
         """Search for the best settings on the first `tokens` of validation. The cache does not call `on_point`."""
         ids = self.corpus.ids("valid", None if tokens is None else tokens + 1)
         if isinstance(self.start, DynamicSettings):

@@ -97,7 +97,7 @@ def complete_record(
     run: Run,
     corpus: Corpus,
     device: torch.device,
-    methods: Sequence[str] = (),  # "dynamic", "cache"
+    methods: Sequence[str],  # "dynamic", "cache"
     *,
     tune: bool = False,
     tune_tokens: int | None = None,  # of validation; None: all

@@ -39,8 +39,8 @@ def uptrain_both(
     settings: UptrainSettings,
     device: torch.device,
     *,
-    seconds: float | None = None,
-    steps: int | None = None,
+    seconds: float,
+    steps: int | None,
     on_stage: OnStage = no_stages,
 ) -> UptrainRecord:
     """Train a model with a mixture and with its softmax, and write uptrain.json and the mixture into `output`.
@@ -54,7 +54,6 @@ def uptrain_both(
         torch.manual_seed(settings.seed)
         mixture = convert(loaded.model, settings.n_components)
         if steps is None:
-            assert seconds is not None
             steps = count_steps(mixture, train, settings, seconds / 2)
         curve = uptrain(mixture, train, valid, steps, settings, partial(on_stage, "mixture"))
         mixture.save_pretrained(folder)
