@@ -15,7 +15,7 @@ from highrank.cli.signals import stop_on_signal
 if TYPE_CHECKING:
     from highrank.data.corpus import Corpus
     from highrank.data.dialog import DialogCorpus
-    from highrank.runs.launch import PreparedTraining
+    from highrank.runs.launch import Launch
     from highrank.runs.record import RunRecord
 
 LARGE_VOCABULARY = 50_000  # on a CPU, where the time of an update grows with it
@@ -74,30 +74,30 @@ def train(
       torchrun --nproc-per-node 8 -m highrank train 1b-mos --data-dir corpora
     """
     from highrank.cli.training_progress import show_training
-    from highrank.runs.launch import prepared
+    from highrank.runs.launch import launching
     from highrank.runs.record import summarize
 
     seconds = parse_seconds(time_budget) if time_budget else None
-    with prepared(
+    with launching(
         recipe, settings or [], folder=output, data_dir=data_dir, device=device, resume=resume, init_from=init_from,
         finetune=finetune,
-    ) as training:  # fmt: skip
-        run = training.run
-        corpus = training.corpus
-        ranks = training.ranks
-        on_cpu = training.device.type == "cpu"
+    ) as launch:  # fmt: skip
+        run = launch.run
+        corpus = launch.corpus
+        ranks = launch.ranks
+        on_cpu = launch.device.type == "cpu"
         out.quiet = not ranks.first
         if ranks.first:
-            _announce(training)
-            default = run.folder.with_name(training.recipe.name)
+            _announce(launch)
+            default = run.folder.with_name(launch.recipe.name)
             if output is None and not resume and run.folder != default:
                 note(f"{default} exists, so this is a new run; --resume would continue one.")
         with stop_on_signal() as signals, show_training(out, max_epochs, seconds, corpus.level, on_cpu) as callbacks:
-            outcome = training.train(
+            outcome = launch.train(
                 max_epochs=max_epochs, time_budget=seconds, checkpoint_every=checkpoint_every, graphs=graphs,
                 callbacks=callbacks, should_stop=lambda: bool(signals),
             )  # fmt: skip
-    command = resume_command(training.recipe.name, run.folder)
+    command = resume_command(launch.recipe.name, run.folder)
     if outcome == "interrupted":
         say(f"Stopped and saved. Continue with:\n  {command}")
         raise typer.Exit(0 if ranks.connected else 130)  # torchrun would report a failure
@@ -107,30 +107,30 @@ def train(
         say(f"Paused and saved before the end of the first epoch. Continue with:\n  {command}")
         return
     say("evaluating the best weights on valid and test ...")
-    _print_scores(summarize(run, corpus, training.device, outcome), corpus)
+    _print_scores(summarize(run, corpus, launch.device, outcome), corpus)
     print_written(run.folder)
     if outcome != "finished":
         say(f"Paused ({outcome}). Continue with:\n  {command}")
 
 
-def _announce(training: "PreparedTraining") -> None:
+def _announce(launch: "Launch") -> None:
     """Print what is trained: corpus, tokens, vocabulary, parameters and device; note what may go wrong."""
     from highrank.cli.data_make import note_unseen
     from highrank.data.corpus import Corpus
     from highrank.runs.training import count_parameters
 
-    recipe = training.recipe
-    corpus = training.corpus
+    recipe = launch.recipe
+    corpus = launch.corpus
     size = f"{len(corpus.splits['train']):,} training tokens" if isinstance(corpus, Corpus) else corpus.extent
-    processes = f"{training.ranks.size} processes, " if training.ranks.size > 1 else ""
+    processes = f"{launch.ranks.size} processes, " if launch.ranks.size > 1 else ""
     say(
         f"{recipe.name} on {Path(corpus.name).name}: {size}, vocabulary {corpus.vocab_size:,}, "
-        f"{count_parameters(recipe, corpus.vocab_size):,} parameters, {processes}{training.device}, "
-        f"in {training.run.folder}"
+        f"{count_parameters(recipe, corpus.vocab_size):,} parameters, {processes}{launch.device}, "
+        f"in {launch.run.folder}"
     )
     if isinstance(corpus, Corpus):
         note_unseen(corpus)
-    if training.device.type == "cpu" and corpus.vocab_size > LARGE_VOCABULARY:
+    if launch.device.type == "cpu" and corpus.vocab_size > LARGE_VOCABULARY:
         note(
             f"A vocabulary of {corpus.vocab_size:,} is very slow on a CPU: use a GPU, or limit it with "
             "'highrank data make --max-vocab'."

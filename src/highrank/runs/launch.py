@@ -70,23 +70,23 @@ def train_recipe(
     """
     changes = {**({} if corpus is None else {"data.corpus": corpus}), **(settings or {})}
     texts = [f"{key}={format_setting(value)}" for key, value in changes.items()]
-    with prepared(
+    with launching(
         recipe, texts, folder=optional_path(out), data_dir=optional_path(data_dir), device=device, resume=resume,
         init_from=optional_path(init_from), finetune=finetune,
-    ) as training:  # fmt: skip
-        outcome = training.train(
+    ) as launch:  # fmt: skip
+        outcome = launch.train(
             max_epochs=max_epochs, time_budget=time_budget, checkpoint_every=checkpoint_every, graphs=graphs,
             callbacks=callbacks,
         )  # fmt: skip
-    run = training.run
-    if run.model_file is None or not training.ranks.first:
+    run = launch.run
+    if run.model_file is None or not launch.ranks.first:
         return TrainedRun(run.folder, outcome, None, None, None)
-    summary = summarize(run, training.corpus, training.device, outcome)
+    summary = summarize(run, launch.corpus, launch.device, outcome)
     return TrainedRun(run.folder, outcome, summary.valid_ppl, summary.test_ppl, summary)
 
 
 @dataclass(frozen=True)
-class PreparedTraining:
+class Launch:
     """A training that is ready to start, in this process alone or in each of several."""
 
     recipe: AnyRecipe
@@ -98,7 +98,7 @@ class PreparedTraining:
 
 
 @contextlib.contextmanager
-def prepared(
+def launching(
     recipe: str | AnyRecipe,
     settings: Sequence[str],
     *,
@@ -108,7 +108,7 @@ def prepared(
     resume: bool,
     init_from: Path | None,
     finetune: bool,
-) -> Iterator[PreparedTraining]:
+) -> Iterator[Launch]:
     """Join the other processes, check the arguments, choose the run folder and load the corpus."""
     device = rank_device(find_device(device))
     with joined(device) as ranks:
@@ -135,7 +135,7 @@ def prepared(
             train, chosen, corpus, run, device, resume=resume, init_from=init_from, finetune=finetune,
             data_dir=data_dir, ranks=ranks,
         )  # fmt: skip
-        yield PreparedTraining(chosen, corpus, run, device, ranks, start)
+        yield Launch(chosen, corpus, run, device, ranks, start)
 
 
 def _check_new(run: Run) -> None:
