@@ -69,15 +69,10 @@ class EvaluationLog:
                 ppl = method.evaluate(split, settings, f"{split}, {result.replace('_', ', ')}").perplexity
                 seconds = time.perf_counter() - start
                 machine = Provenance(**provenance(self.device))
-                self._append(Line(self.updates, result, split, settings, ppl, seconds, machine, tuning))
-
-    def _append(self, line: Line) -> None:
-        try:
-            with open(self.path, "a", encoding="utf-8") as file:
-                file.write(json.dumps(to_json(line)) + "\n")
-        except OSError as error:
-            raise UserError(f"cannot write {self.path}: {error.strerror or error}.") from error
-        self.lines[line.result, line.split] = line
+                line = Line(self.updates, result, split, settings, ppl, seconds, machine, tuning)
+                with open(self.path, "a", encoding="utf-8") as file:
+                    file.write(json.dumps(to_json(line)) + "\n")
+                self.lines[result, split] = line
 
     def add_to(self, record: RunRecord) -> RunRecord:
         """Return `record` with every result of which both splits are finished."""
