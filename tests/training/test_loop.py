@@ -128,9 +128,11 @@ class Recorder(Callbacks):
 
     def update_done(self, row, tokens, loss):
         self.calls.append(("window", row, tokens))
+        self.loss = loss
 
     def epoch_done(self, metrics):
         self.calls.append(("done", metrics.epoch))
+        self.train_nll = metrics.train_nll
 
     def message(self, text):
         self.calls.append(("message", text))
@@ -145,6 +147,7 @@ def test_callbacks_follow_an_epoch(toy_corpus):
     assert all(call == ("window", call[1], 4 * call[1]) for call in windows)  # four columns
     assert windows[-1][1] == rows
     assert last == ("done", 1)
+    assert callbacks.loss == callbacks.train_nll  # the mean of the whole epoch
 
 
 def test_the_end_of_a_stage_and_the_start_of_averaging_are_reported(toy_corpus, monkeypatch):

@@ -64,7 +64,7 @@ class _Lines(Callbacks):
         self.time_budget = time_budget
         self.level: Level = level
         self.on_cpu = on_cpu
-        self.loss = math.nan  # smoothed over about fifty windows
+        self.loss = math.nan  # the mean of the epoch so far, in nats
         self._start = time.perf_counter()
         self._first_epoch: float | None = None  # epochs before this start; a resumed run may start within an epoch
         self._epoch = 0
@@ -87,8 +87,7 @@ class _Lines(Callbacks):
 
     def update_done(self, row: int, tokens: int, loss: float) -> None:
         self._tokens = tokens
-        if math.isfinite(loss):
-            self.loss = loss if math.isnan(self.loss) else 0.98 * self.loss + 0.02 * loss
+        self.loss = loss
         if not self._estimated:
             self._estimate(row)
         self.show(row)
@@ -134,7 +133,7 @@ class _Lines(Callbacks):
         )
 
     def score(self) -> str:
-        """Return the smoothed training loss as perplexity or bits per character."""
+        """Return the training loss as perplexity or bits per character."""
         ppl = perplexity(self.loss)
         return format_score(ppl, "char") if self.level == "char" else f"ppl {format_perplexity(ppl, 1)}"
 

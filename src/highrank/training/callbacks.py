@@ -45,7 +45,7 @@ class Callbacks:
         """
 
     def update_done(self, row: int, tokens: int, loss: float) -> None:
-        """Called after an update: rows of the epoch used, tokens since `epoch_started`, the update's loss in nats."""
+        """Called after an update: rows used and mean loss of the epoch so far, tokens since `epoch_started`."""
 
     def epoch_done(self, metrics: EpochMetrics) -> None:
         """Called after the validation that ends an epoch."""

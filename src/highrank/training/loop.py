@@ -111,10 +111,15 @@ class Loop:
     def _report_update(self, tokens: int, loss: float) -> None:
         state = self.training.state
         done, _ = self.training.epoch_progress
-        self.callbacks.update_done(done, tokens, loss)
+        self.callbacks.update_done(done, tokens, self._epoch_loss())
         if self._since_write.seconds() >= METRICS_EVERY_SECONDS:
             self._since_write.restart()
             self.write(UpdateMetrics(step=state.step, epoch=state.epoch, nll=loss))
+
+    def _epoch_loss(self) -> float:
+        """Return the mean loss of the epoch so far."""
+        state = self.training.state
+        return state.loss_sum / max(1, state.loss_tokens)
 
     def _end_epoch(self, tokens_per_second: float) -> None:
         """Validate, apply the rules of `Training.end_epoch`, and report."""
@@ -122,7 +127,7 @@ class Loop:
         optimizer = training.optimizer
         state = training.state
         stage = state.stage
-        train_nll = state.loss_sum / max(1, state.loss_tokens)
+        train_nll = self._epoch_loss()
         was_averaging = optimizer.averaging
         annealed = state.annealed
         valid = training.validate()
