@@ -7,7 +7,6 @@ import typer
 
 from highrank.cli.console import out, print_json, print_table, print_written, progress
 from highrank.cli.options import AsJson, Device
-from highrank.device import find_device
 
 
 def doctor(
@@ -52,17 +51,13 @@ def doctor(
     from highrank.plotting import save_figure
     from highrank.report.doctor import reading, table_rows
     from highrank.report.figures.doctor import draw_diagnosis
-    from highrank.runs.analysis import CPU_TOKENS
     from highrank.runs.doctor import diagnose
     from highrank.schema import to_json
 
-    torch_device = find_device(device)
-    if text and tokens is None and torch_device.type == "cpu":
-        tokens = CPU_TOKENS
     output_folder(output)
     with progress() as on_stage:
         record = diagnose(
-            model, text, tokens=tokens, precision=precision, device=torch_device, on_stage=on_stage,
+            model, text, tokens=tokens, precision=precision, device=device, on_stage=on_stage,
             projection=projection,
         )  # fmt: skip
     write_json(output / "doctor.json", to_json(record))

@@ -29,7 +29,6 @@ from highrank.runs.record import read_summary
 from highrank.runs.text_model import TextModel, load
 from highrank.schema import read_as, to_json
 
-CPU = torch.device("cpu")
 CPU_TOKENS = 20_000  # read on a CPU by default: all of Penn Treebank takes tens of minutes there
 
 

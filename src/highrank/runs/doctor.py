@@ -26,11 +26,12 @@ from highrank.analysis.diagnosis import (
 from highrank.analysis.hf import analyze_hf, check_causal, in_windows
 from highrank.analysis.matrix import WINDOW, Options
 from highrank.analysis.record import Analysis, thin_spectrum
+from highrank.device import find_device
 from highrank.errors import UserError
 from highrank.files import read_text
 from highrank.heads import MoSHead
 from highrank.progress import OnStage, no_stages
-from highrank.runs.analysis import CPU, analyze_run, first_tokens
+from highrank.runs.analysis import CPU_TOKENS, analyze_run, first_tokens
 from highrank.runs.folder import Run
 from highrank.runs.provenance import provenance
 from highrank.runs.text_model import load
@@ -45,13 +46,14 @@ def diagnose(
     model: str,  # a run folder, a folder of transformers, or a name on the hub
     text: Path | None = None,  # UTF-8
     *,
-    tokens: int | None = None,  # at most, from the start of the text; None: all
+    tokens: int | None = None,  # at most, from the start of the text; None: `CPU_TOKENS` on a CPU, all on a GPU
     precision: "Precision | None" = None,  # of a model of transformers; None: float64 with a text, else as stored
-    device: torch.device = CPU,
+    device: str | torch.device = "auto",
     on_stage: OnStage = no_stages,
     **options: Unpack[Options],
 ) -> DoctorRecord:
     """Diagnose the output layer of a model, and its predictions on a text if there is one."""
+    device = find_device(device)
     is_run = Run(Path(model)).exists()
     if is_run and precision:
         raise UserError(f"{model} is a run, which is always diagnosed in float64: leave the precision out.")
@@ -68,6 +70,8 @@ def diagnose(
     gradient = None
     predictions = None
     if content is not None:
+        if tokens is None and device.type == "cpu":
+            tokens = CPU_TOKENS
         ids = first_tokens(subject.encode(content), tokens, str(text)).to(device)
         n_tokens = len(ids)
         if subject.head != "other":
