@@ -46,7 +46,6 @@ def record(
     if tune and not methods:
         raise UserError("--tune needs --dynamic or --cache.")
     opened = Run(run)
-    opened.info()
     opened.require_run()
     output = output or RECORDS / "runs"
     if output.suffix != ".json":

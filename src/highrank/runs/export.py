@@ -48,7 +48,6 @@ class ExportIndex:
 
 def export_run(run: Run, folder: Path, dtype: torch.dtype, max_shard_bytes: int, averages_only: bool) -> list[Path]:
     """Export a run's last checkpoint into a new `folder`, and return the files written."""
-    recipe = run.recipe()  # raises a UserError unless the folder holds a run
     run.require_run()
     file = checkpoints.read(run.folder)
     checkpoint = checkpoints.load(run.folder)
@@ -56,7 +55,7 @@ def export_run(run: Run, folder: Path, dtype: torch.dtype, max_shard_bytes: int,
     if averages_only:
         if checkpoint.best is None:
             raise UserError(f"{run.folder} has no trained weights yet: train it for at least one epoch.")
-        epoch_is_pass = recipe.train.updates_per_epoch is None
+        epoch_is_pass = run.recipe().train.updates_per_epoch is None
         checkpoint = _best_weights_only(checkpoint, averaging, epoch_is_pass)
     tensors = checkpoint.tensors | {f"best/{name}": tensor for name, tensor in (checkpoint.best or {}).items()}
     data = format_safetensors({name: _round(name, tensor, dtype) for name, tensor in tensors.items()})

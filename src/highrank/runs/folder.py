@@ -168,7 +168,8 @@ class Run:
             raise UserError(f"{self.model_file} does not fit the recipe of the run: {error}.") from None
 
     def require_run(self) -> None:
-        """Raise a UserError for an export: it has a run.json but no checkpoint, so it cannot be loaded or resumed."""
+        """Raise a UserError unless the folder holds a run. An export has a run.json too, but no checkpoint."""
+        self.info()
         if (self.folder / "index.json").exists():
             command = f"highrank import {shlex.quote(str(self.folder))}"
             raise UserError(f"{self.folder} is an export, not a run: turn it into a run with '{command}'.")
