@@ -19,7 +19,7 @@ from highrank.progress import OnStage
 out = Console(highlight=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160)
 err = Console(highlight=False, stderr=True)
 
-LINE_EVERY_SECONDS = 30.0
+LINE_EVERY_SECONDS = 30.0  # of progress, where there is no live bar
 
 
 def say(text: str, style: str = "") -> None:

@@ -4,6 +4,7 @@ import contextlib
 import math
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
@@ -17,11 +18,11 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from highrank.cli.console import LINE_EVERY_SECONDS
 from highrank.data.catalog import Level
 from highrank.evaluation.score import format_perplexity, format_score, perplexity
 from highrank.training.callbacks import Callbacks, EpochMetrics
 
-LINE_EVERY_SECONDS = 30.0  # within an epoch, where there is no live bar
 ESTIMATE_SECONDS = 3.0  # of training, before the time of an epoch is estimated
 LONG_UPDATE_SECONDS = 10.0
 SLOW_EPOCH_SECONDS = 15 * 60.0
@@ -53,17 +54,17 @@ def show_training(
         yield _Bar(bars, *options)
 
 
+@dataclass
 class _Lines(Callbacks):
     """Prints one line per epoch, and one every `LINE_EVERY_SECONDS` within it."""
 
-    def __init__(
-        self, console: Console, max_epochs: int | None, time_budget: float | None, level: Level, on_cpu: bool
-    ) -> None:
-        self.console = console
-        self.max_epochs = max_epochs
-        self.time_budget = time_budget
-        self.level: Level = level
-        self.on_cpu = on_cpu
+    console: Console
+    max_epochs: int | None
+    time_budget: float | None
+    level: Level
+    on_cpu: bool
+
+    def __post_init__(self) -> None:
         self.loss = math.nan  # the mean of the epoch so far, in nats
         self._start = time.perf_counter()
         self._first_epoch: float | None = None  # epochs before this start; a resumed run may start within an epoch
