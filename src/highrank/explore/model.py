@@ -24,7 +24,7 @@ from highrank.heads import Head, MoCHead, MoSHead, SoftmaxHead
 from highrank.models import LanguageModel
 from highrank.models.awd_lstm import WeightDropLSTM
 from highrank.ops.lstm import State
-from highrank.runs.folder import Run
+from highrank.runs.folder import Run, display_names
 from highrank.runs.text_model import load
 
 MAX_STATES = 4096  # kept recurrent states: 80 MB for the paper's model on Penn Treebank
@@ -69,9 +69,8 @@ class ExplorableModel(Protocol):
 def open_models(folders: Sequence[Path], device: torch.device) -> list[ExplorableModel]:
     """Open several folders. Models are named after them, or by their paths if the names are not unique."""
     models = [open_model(folder, device) for folder in folders]
-    if len({model.name for model in models}) < len(models):
-        for model, folder in zip(models, folders, strict=True):
-            model.name = str(folder)
+    for model, name in zip(models, display_names(folders), strict=True):
+        model.name = name
     return models
 
 

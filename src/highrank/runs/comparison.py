@@ -15,7 +15,7 @@ from highrank.files import AnyPath
 from highrank.progress import OnStage, no_stages
 from highrank.runs.corpora import run_corpus
 from highrank.runs.disk_cache import cached_reading
-from highrank.runs.folder import Run
+from highrank.runs.folder import Run, display_names
 from highrank.runs.text_model import load
 
 
@@ -39,14 +39,14 @@ def compare_runs(
     check_comparable(*runs)
     corpus = run_corpus(runs[0].folder, data_dir)
     check_request(corpus, split, contains)
-    names = _names(*runs)
+    name_a, name_b = display_names([run.folder for run in runs])
     model_a = load(runs[0].folder, device).model
     model_b = load(runs[1].folder, device).model
     ids = corpus.ids(split)
-    reading_a = cached_reading(model_a, ids, partial(on_stage, f"{names[0]} reads {split}"))
-    reading_b = cached_reading(model_b, ids, partial(on_stage, f"{names[1]} reads {split}"))
+    reading_a = cached_reading(model_a, ids, partial(on_stage, f"{name_a} reads {split}"))
+    reading_b = cached_reading(model_b, ids, partial(on_stage, f"{name_b} reads {split}"))
     return compare(
-        model_a, model_b, corpus, split, names=names, n=n, top=top, contains=contains,
+        model_a, model_b, corpus, split, names=(name_a, name_b), n=n, top=top, contains=contains,
         readings=(reading_a, reading_b), on_stage=on_stage,
     )  # fmt: skip
 
@@ -61,9 +61,3 @@ def check_comparable(a: Run, b: Run) -> None:
         raise UserError(f"{a.folder} and {b.folder} were trained on different texts, {corpora}.")
     if a.words() != b.words():
         raise UserError(f"{a.folder} and {b.folder} have different vocabularies.")
-
-
-def _names(a: Run, b: Run) -> tuple[str, str]:
-    """Return the folders' own names, or their paths if the names are equal."""
-    name_a, name_b = a.folder.resolve().name, b.folder.resolve().name
-    return (name_a, name_b) if name_a != name_b else (str(a.folder), str(b.folder))

@@ -13,7 +13,7 @@ evaluations.jsonl            dynamic evaluation and the cache, one line per fini
 
 import contextlib
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -173,3 +173,9 @@ class Run:
         if (self.folder / "index.json").exists():
             command = f"highrank import {shlex.quote(str(self.folder))}"
             raise UserError(f"{self.folder} is an export, not a run: turn it into a run with '{command}'.")
+
+
+def display_names(folders: Sequence[Path]) -> list[str]:
+    """Return the folders' own names, or their paths if two names are equal."""
+    names = [folder.resolve().name for folder in folders]
+    return names if len({*names}) == len(names) else [str(folder) for folder in folders]
