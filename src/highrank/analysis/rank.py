@@ -12,6 +12,8 @@ import math
 import torch
 from torch import Tensor
 
+from highrank.analysis.qr import r_factor
+
 # On a GPU, torch's default (Jacobi sweeps) is made for small matrices; bidiagonalisation is faster for large ones.
 SVD_DRIVER = "gesvd"
 # LAPACK and cuSOLVER count elements in 32 bits in places.
@@ -52,7 +54,7 @@ class RowReducer:
         stacked = torch.cat(self._pending)
         self._pending.clear()  # QR makes a copy of its own; freeing the blocks keeps two stacks in memory, not three
         if len(stacked) > stacked.shape[1]:
-            stacked = torch.linalg.qr(stacked, mode="r").R
+            stacked = r_factor(stacked)
         self._pending.append(stacked)
         self._pending_rows = len(stacked)
 
@@ -65,7 +67,7 @@ def stack_rows(columns: int) -> int:
 def singular_values(matrix: Tensor) -> Tensor:
     """Return all singular values, largest first, by bidiagonalisation."""
     if matrix.shape[0] < matrix.shape[1]:  # LAPACK is several times faster on the small square that QR leaves
-        matrix = torch.linalg.qr(matrix.mT, mode="r").R
+        matrix = r_factor(matrix.mT)
     values = torch.linalg.svdvals(matrix, driver=SVD_DRIVER if matrix.is_cuda else None)
     if not values.isfinite().all():  # otherwise the rank would silently be 0
         raise ArithmeticError("the singular values are not finite: are the log-probabilities?")

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from highrank import memory
 from highrank.analysis.matrix import CONTEXTS, WINDOW, RowObserver, context_count
+from highrank.analysis.qr import r_factor
 from highrank.analysis.rank import RowReducer, effective_rank, press_tolerance, singular_values
 from highrank.analysis.record import Analysis, Varying, full_spectrum, thin_spectrum
 from highrank.progress import OnStage, no_stages
@@ -56,9 +57,9 @@ def analyze_softmax(
         observer.add(logits.sub_(z))
         reducer.add(torch.cat([torch.ones_like(z), h, z], dim=1))  # (t, D + 2)
         on_stage("hidden states, reduced by QR", reducer.rows, tokens)
-    left = torch.linalg.qr(reducer.factor(), mode="r").R  # of [1 H z]
+    left = r_factor(reducer.factor())  # of [1 H z]
     ones = torch.ones_like(weight[:, :1])
-    right = torch.linalg.qr(torch.cat([weight, -ones, 0 * ones if bias is None else bias[:, None]], 1), mode="r").R
+    right = r_factor(torch.cat([weight, -ones, 0 * ones if bias is None else bias[:, None]], 1))
     observer.end_stage("rows")
 
     on_stage(f"singular values of a {dim + 2:,} x {dim + 2:,} matrix", 0, None)
