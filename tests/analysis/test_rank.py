@@ -104,9 +104,3 @@ def test_gpu_and_cpu_agree():
         results.append(singular_values(reducer.factor()).cpu())
         assert numerical_rank(results[-1], *a.shape) == 90
     torch.testing.assert_close(results[0], results[1], rtol=1e-9, atol=1e-9)
-
-
-def test_singular_values_that_are_not_numbers_are_an_error(monkeypatch):
-    monkeypatch.setattr(torch.linalg, "svdvals", lambda matrix, driver: torch.full((2,), torch.nan))  # as seen on a GPU
-    with pytest.raises(ArithmeticError):  # instead of a rank of 0
-        singular_values(torch.ones(3, 2, dtype=torch.float64))

@@ -8,6 +8,7 @@ The matrix A is (T, V): one row of log-probabilities after each of the T tokens 
 """
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import TypedDict, Unpack
@@ -205,5 +206,7 @@ def _check_log_probabilities(rows: Tensor) -> None:
     if rows.dim() != 2 or rows.dtype != torch.float64:
         raise TypeError(f"log_prob must return (t, V) from a float64 pass, got {rows.dtype} {tuple(rows.shape)}")
     total = rows[0].exp().sum().item()
+    if math.isnan(total):
+        raise UserError("the log-probabilities are not finite: the weights are damaged, or the training diverged.")
     if not abs(total - 1) < 1e-6:
         raise ValueError(f"log_prob must return log-probabilities: the first row's probabilities sum to {total:.6g}")

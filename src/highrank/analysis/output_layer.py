@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from highrank.analysis.qr import r_factor, reduced_qr
+from highrank.analysis.factors import r_factor, reduced_qr, svd
 from highrank.analysis.rank import effective_rank, numerical_rank
 from highrank.analysis.record import Spectrum, full_spectrum, thin_spectrum
 
@@ -33,7 +33,7 @@ def describe_layer(weight: Tensor, bias: Tensor | None) -> OutputLayer:
     """Describe W in float64."""
     weight = weight.double()
     vocabulary, dim = weight.shape
-    _, values, directions = torch.linalg.svd(r_factor(weight))  # directions: rows, (D, D)
+    _, values, directions = svd(r_factor(weight))  # directions: rows, (D, D)
     rank = numerical_rank(values, vocabulary, dim)
     norms = weight.norm(dim=1)
     unit_rows = weight[norms > 0] / norms[norms > 0, None]
@@ -66,5 +66,5 @@ def column_basis(weight: Tensor) -> Tensor:
     """Return orthonormal columns (V, rank of W) that span the columns of W."""
     weight = weight.double()
     q, r = reduced_qr(weight)
-    u, values, _ = torch.linalg.svd(r)
+    u, values, _ = svd(r)
     return q @ u[:, : numerical_rank(values, *weight.shape)]

@@ -12,10 +12,8 @@ import math
 import torch
 from torch import Tensor
 
-from highrank.analysis.qr import r_factor
+from highrank.analysis.factors import r_factor, svdvals
 
-# On a GPU, torch's default (Jacobi sweeps) is made for small matrices; bidiagonalisation is faster for large ones.
-SVD_DRIVER = "gesvd"
 # LAPACK and cuSOLVER count elements in 32 bits in places.
 MAX_ELEMENTS = 2**31 - 1
 
@@ -68,10 +66,7 @@ def singular_values(matrix: Tensor) -> Tensor:
     """Return all singular values, largest first, by bidiagonalisation."""
     if matrix.shape[0] < matrix.shape[1]:  # LAPACK is several times faster on the small square that QR leaves
         matrix = r_factor(matrix.mT)
-    values = torch.linalg.svdvals(matrix, driver=SVD_DRIVER if matrix.is_cuda else None)
-    if not values.isfinite().all():  # otherwise the rank would silently be 0
-        raise ArithmeticError("the singular values are not finite: are the log-probabilities?")
-    return values
+    return svdvals(matrix)
 
 
 def press_tolerance(s_max: float, rows: int, columns: int) -> float:

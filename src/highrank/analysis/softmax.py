@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from highrank import memory
+from highrank.analysis.factors import r_factor
 from highrank.analysis.matrix import CONTEXTS, WINDOW, RowObserver, context_count
-from highrank.analysis.qr import r_factor
 from highrank.analysis.rank import RowReducer, effective_rank, press_tolerance, singular_values
 from highrank.analysis.record import Analysis, Varying, full_spectrum, thin_spectrum
 from highrank.progress import OnStage, no_stages
