@@ -1,5 +1,6 @@
 """Does a mixture of softmaxes help a small transformer? Trains one transformer with one head and measures it.
 
+    python benchmarks/transformer_heads.py all --data-dir corpora --out results       # all of the below, 12 at once
     python benchmarks/transformer_heads.py time --data-dir corpora --out results      # step times, alone on the GPU
     python benchmarks/transformer_heads.py train --corpus penn --head mos --dim 128 --data-dir corpora --out results
     python benchmarks/transformer_heads.py table --out results                        # results/transformer_heads.csv
@@ -12,7 +13,8 @@ counted by the step times of `time`. Without `--dropout`, the best dropout of th
 used. Corpora: penn and wikitext-2 (words), text8 (BPE of 8,000 pieces, trained on its first 90 %).
 
 `train` writes one JSON file per run. `table` collects them, and keeps the rows of an earlier transformer_heads.csv in
-the output folder; `draw` shows both.
+the output folder; `draw` shows both. `all` leaves out runs that are there already, so it can be interrupted and
+repeated; start NVIDIA's MPS before it (`nvidia-cuda-mps-control -d`), and its processes share the GPU.
 """
 
 import argparse
@@ -20,7 +22,10 @@ import csv
 import itertools
 import json
 import math
+import subprocess
+import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,6 +54,7 @@ CORPORA = {
 WINDOW = 128  # tokens
 BATCH = 32  # windows per step
 COMPONENTS = 4
+DROPOUTS = (0.0, 0.05, 0.1, 0.2, 0.3)
 ANALYZED = 3000  # tokens of validation, for rank and gradient share
 SLAB_BYTES = 2**29
 EAGER_STEPS = 11  # before a capture, so that libraries choose algorithms and the optimizer creates its state
@@ -340,6 +346,41 @@ def train(arguments: argparse.Namespace) -> None:
     print({k: record[k] for k in ("head", "steps", "parameters", "valid_loss", "test_loss", "rank")}, flush=True)
 
 
+def train_all(arguments: argparse.Namespace) -> None:
+    """Measure the step times, tune the dropout on the softmax, train every head with it, and tabulate and draw."""
+    if not (arguments.out / "step_ms.json").exists():
+        measure_step_times(arguments)
+    for corpus in arguments.corpora:
+        load_data(corpus, arguments.data_dir, arguments.out)  # makes the pieces of text8 before all need them
+    settings = [{"corpus": corpus, "dim": dim} for corpus in arguments.corpora for dim in arguments.dims]
+    softmax = {"head": "softmax", "equal": "steps", "seed": 1}
+    _train_missing(arguments, [{**setting, **softmax, "dropout": rate} for setting in settings for rate in DROPOUTS])
+    records = read_records(arguments.out)
+    jobs = []
+    for setting, head, equal, seed in itertools.product(settings, HEADS, ("steps", "time"), (1, 2)):
+        if (head, equal) != ("softmax", "time"):  # the same as its equal steps
+            dropout = best_dropout(records, Path(setting["corpus"]).name, setting["dim"])
+            jobs.append({**setting, "head": head, "equal": equal, "seed": seed, "dropout": dropout})
+    _train_missing(arguments, jobs)
+    write_table(arguments)
+    draw(arguments)
+
+
+def _train_missing(arguments: argparse.Namespace, jobs: list[dict[str, Any]]) -> None:
+    """Train what has no record yet, `arguments.jobs` models at a time, each in a process of its own."""
+    known = {run_name(record) for record in read_records(arguments.out)}
+    names = ("data_dir", "device", "out", "layers", "steps", "lr", "analyzed")
+    common = {name: value for name in names if (value := getattr(arguments, name)) is not None}
+
+    def run(job: dict[str, Any]) -> None:
+        if run_name({**job, "corpus": Path(job["corpus"]).name}) not in known:
+            options = [f"--{name.replace('_', '-')}={value}" for name, value in {**common, **job}.items()]
+            subprocess.run([sys.executable, __file__, "train", *options], check=True)
+
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        list(pool.map(run, jobs))  # raises the first error
+
+
 # --- tables and figure ----------------------------------------------------------------------------------------------
 
 
@@ -466,10 +507,11 @@ def draw(arguments: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("time", "train", "table", "draw"))
+    parser.add_argument("command", choices=("all", "time", "train", "table", "draw"))
     parser.add_argument("--corpus", default="penn")
-    parser.add_argument("--corpora", nargs="+", default=["penn", "wikitext-2", "text8"], help="of time")
-    parser.add_argument("--dims", type=int, nargs="+", default=[128, 256], help="of time")
+    parser.add_argument("--corpora", nargs="+", default=["penn", "wikitext-2", "text8"], help="of all and time")
+    parser.add_argument("--dims", type=int, nargs="+", default=[128, 256], help="of all and time")
+    parser.add_argument("--jobs", type=int, default=12, help="of all: trainings at the same time")
     parser.add_argument("--timed", type=int, default=30, help="steps of time")
     parser.add_argument("--head", choices=list(HEADS), default="softmax")
     parser.add_argument("--dim", type=int, default=128)
@@ -484,7 +526,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path, default=Path("transformer_heads"))
     arguments = parser.parse_args()
-    commands = {"time": measure_step_times, "train": train, "table": write_table, "draw": draw}
+    commands = {"all": train_all, "time": measure_step_times, "train": train, "table": write_table, "draw": draw}
     commands[arguments.command](arguments)
 
 

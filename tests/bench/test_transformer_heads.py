@@ -49,6 +49,32 @@ def test_a_softmax_and_its_mixtures_are_trained_and_tabulated(script, tmp_path, 
     assert records["mos"]["reach"] > 0
 
 
+def test_all_trains_every_head_at_the_best_dropout_and_repeats_nothing(script, tmp_path, monkeypatch):
+    corpus = str(write_toy_corpus(tmp_path / "toy"))
+    monkeypatch.setattr(script, "BATCH", 2)
+    monkeypatch.setattr(script, "DROPOUTS", (0.0, 0.5))
+    trained = []
+
+    def run(command, check):  # instead of a process
+        trained.append(command)
+        monkeypatch.setattr(sys, "argv", command[1:])
+        script.main()
+
+    monkeypatch.setattr(script, "subprocess", Namespace(run=run))
+    options = ["--corpora", corpus, "--dims", 64, "--layers", 2, "--steps", 2, "--analyzed", 40, "--timed", 1]
+    command = ["transformer_heads.py", "all", *options, "--jobs", 1, "--device", "cpu", "--out", tmp_path / "out"]
+    for _ in range(2):
+        monkeypatch.setattr(sys, "argv", list(map(str, command)))
+        script.main()
+    records = script.read_records(tmp_path / "out")
+    best = script.best_dropout(records, "toy", 64)
+    runs = {(r["head"], r["equal"], r["seed"]) for r in records if r["dropout"] == best}
+    mixtures = ("moc", "mos", "residual", "converted")
+    expected = {(head, equal, seed) for head in mixtures for equal in ("steps", "time") for seed in (1, 2)}
+    assert runs == expected | {("softmax", "steps", 1), ("softmax", "steps", 2)}
+    assert len(trained) == len(records) == 19
+
+
 @pytest.mark.parametrize("dim", [128, 256])
 def test_all_heads_have_the_same_number_of_parameters(script, dim):
     def parameters(head):
