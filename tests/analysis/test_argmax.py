@@ -158,6 +158,19 @@ def test_a_gpu_finds_the_same_tokens():
     assert find_unargmaxable(weight.cuda(), bias.cuda()) == find_unargmaxable(weight, bias)
 
 
+def test_many_near_copies_are_set_apart_and_do_not_hide_the_others(monkeypatch):
+    monkeypatch.setattr(argmax, "MANY", 10)
+    weight = torch.randn(200, 20, dtype=torch.float64)
+    unseen = torch.cat([torch.arange(50, 90), torch.arange(120, 140)])
+    weight[50:90] = weight[50] + 1e-6 * torch.randn(40, 20, dtype=torch.float64)
+    weight[120:140] = weight[120] + 1e-6 * torch.randn(20, 20, dtype=torch.float64)
+    weight[7] = weight[[1, 2, 3]].mean(0)
+    found = find_unargmaxable(weight)
+    assert found.near_copies
+    assert set(found.near_copies) <= set(unseen.tolist())
+    assert (found.tokens, found.undecided) == ([7], [])
+
+
 def test_a_token_without_a_proof_is_undecided(monkeypatch):
     monkeypatch.setattr(argmax, "SYSTEM_ELEMENTS", 0)
     weight = torch.randn(400, 60, dtype=torch.float64)

@@ -11,7 +11,7 @@ from helpers import fails, highrank, settings, write_toy_corpus
 from hf_models import TEXT, save_model
 from highrank import hf as highrank_hf
 from highrank.analysis.diagnosis import DoctorRecord
-from highrank.report.doctor import table_rows
+from highrank.report.doctor import reading, table_rows
 from highrank.schema import from_json
 
 HEADS = ("softmax", "moc", "mos")
@@ -86,6 +86,14 @@ def test_undecided_tokens_are_counted(place):
     unargmaxable = replace(record.weights.unargmaxable, undecided=[3, 5])
     record = replace(record, weights=replace(record.weights, unargmaxable=unargmaxable))
     assert "2 undecided" in dict(table_rows(record))["tokens that can never be most likely"]
+
+
+def test_near_copies_are_counted_and_explained(place):
+    record = diagnose("tiny", cwd=place)
+    unargmaxable = replace(record.weights.unargmaxable, near_copies=[3, 5, 8])
+    copied = replace(record, weights=replace(record.weights, unargmaxable=unargmaxable))
+    assert dict(table_rows(copied))["tokens with nearly another's row"] == "3"
+    assert len(reading(copied)) == len(reading(record)) + 1
 
 
 def test_capped_logits_have_no_bound_and_no_gradient_share(place):

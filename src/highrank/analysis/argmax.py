@@ -17,7 +17,12 @@ things exists (Farkas' lemma), and each is a proof:
 2. A search by gradients finds a proof of one kind or the other for almost every token that is left (hull.py).
 3. Non-negative least squares decides the remaining ones, which are near the boundary of the hull, one by one.
 
-Every proof is checked in float64 with all rows. A mixture counts as equal to w_i up to RESIDUAL.
+Tokens that training never saw can have nearly the same row. There may be thousands of them, if the vocabulary was made
+for other text. They tie in practice, whatever their last digits prove. If many tokens are left after step 1, these near
+copies are set apart, and the other steps see one row of each group.
+
+Every proof is checked in float64 with all rows, or with one row of each group. A mixture counts as equal to w_i up to
+RESIDUAL.
 
 Shapes: W (V, D), b (V,); rows (V, n) is W, with b as last column if there is one, and h (t, n) goes with it.
 """
@@ -34,6 +39,8 @@ from highrank.progress import OnStage, no_stages
 
 PRODUCT_ELEMENTS = 2**26  # of one block of a matrix product: 512 MiB in float64
 SEARCH_STEPS = (2, 8, 30, 60)  # tokens with a proof leave the search after 2, 10, 40 and 100 steps
+MANY = 1000  # tokens left after step 1, from which near copies are set apart
+NEAR = 1e-3  # distance of near copies, relative to the norm of a row
 FIRST_RIVALS = 64  # tokens in the first least-squares problem
 SYSTEM_ELEMENTS = 2**21  # of the largest one, which takes seconds
 ROUND_OFF = 1e-12  # of a margin, relative to the logit
@@ -46,6 +53,7 @@ class Unargmaxable:
 
     tokens: list[int]
     identical: int  # how many of them share row and bias with another token, and so tie with it at best
+    near_copies: list[int]  # further tokens, whose row is nearly that of another one: they tie with it in practice
     undecided: list[int]  # further tokens, for which no proof was found
 
 
@@ -72,10 +80,18 @@ def find_unargmaxable(weight: Tensor, bias: Tensor | None = None, on_stage: OnSt
     copied = size[group] > 1
     never = tokens[copied].tolist()
     tokens = tokens[~copied]
+    kept = torch.arange(len(weight), device=weight.device)
+    near_copies = tokens[:0]
+    if len(tokens) > MANY:
+        near_copies, repeated = find_near_copies(tokens, layer.rows, on_stage)
+        tokens = tokens[~torch.isin(tokens, near_copies)]
+        kept = kept[~torch.isin(kept, repeated)]
+        layer = whiten_layer(layer.rows[kept], layer.has_bias)
+    tokens = torch.searchsorted(kept, tokens)  # from here on, a token is a row of `layer`
     h = torch.zeros_like(layer.x[tokens])
     for steps in SEARCH_STEPS:
         h, won, lost = settle(tokens, h, layer, steps, on_stage)
-        never += tokens[lost].tolist()
+        never += kept[tokens[lost]].tolist()
         left = ~won & ~lost
         tokens = tokens[left]
         h = h[left]
@@ -84,10 +100,10 @@ def find_unargmaxable(weight: Tensor, bias: Tensor | None = None, on_stage: OnSt
         on_stage("tokens near the boundary", index, len(tokens))
         verdict = can_win(token, h[index], layer, nnls)
         if verdict is None:
-            undecided.append(token)
+            undecided.append(int(kept[token]))
         elif not verdict:
-            never.append(token)
-    return Unargmaxable(sorted(never), int(copied.sum()), undecided)
+            never.append(int(kept[token]))
+    return Unargmaxable(sorted(never), int(copied.sum()), near_copies.tolist(), undecided)
 
 
 def prepare_layer(weight: Tensor, bias: Tensor | None) -> Layer:
@@ -96,6 +112,10 @@ def prepare_layer(weight: Tensor, bias: Tensor | None) -> Layer:
     has_bias = bias is not None and bool(bias.any())
     if bias is not None and has_bias:
         rows = torch.cat([rows, bias.double()[:, None] / bias.abs().max()], dim=1)
+    return whiten_layer(rows, has_bias)
+
+
+def whiten_layer(rows: Tensor, has_bias: bool) -> Layer:
     x, factor = whiten(rows)
     return Layer(rows, x, factor, has_bias)
 
@@ -119,6 +139,27 @@ def wins(tokens: Tensor, h: Tensor, layer: Layer, on_stage: OnStage = no_stages)
         result[part] = (own - best_other > ROUND_OFF * own.abs())[:, 0]  # large products have large round-off
         on_stage("one direction per token", min(start + block, len(tokens)), len(tokens))
     return result
+
+
+def find_near_copies(tokens: Tensor, rows: Tensor, on_stage: OnStage = no_stages) -> tuple[Tensor, Tensor]:
+    """Return the tokens whose row is nearly that of another one, and all of them but the first of each group."""
+    squares = rows.square().sum(1)
+    block = max(1, PRODUCT_ELEMENTS // len(rows))
+    parts = []
+    for start in range(0, len(tokens), block):
+        part = tokens[start : start + block]
+        distance = squares[part, None] + squares - 2 * rows[part] @ rows.T  # squared
+        distance.scatter_(1, part[:, None], torch.inf)
+        parts.append(part[distance.amin(1) <= NEAR**2 * squares[part]])
+        on_stage("nearly equal rows", min(start + block, len(tokens)), len(tokens))
+    copies = torch.cat(parts)
+    repeated = []
+    rest = copies
+    while len(rest):
+        near = (rows[rest] - rows[rest[0]]).square().sum(1) <= NEAR**2 * squares[rest[0]]
+        repeated.append(rest[near][1:])
+        rest = rest[~near]
+    return copies, torch.cat(repeated) if repeated else copies
 
 
 def equals_mixture(tokens: Tensor, shares: Tensor, layer: Layer) -> Tensor:

@@ -23,6 +23,7 @@ def table_rows(record: DoctorRecord) -> list[tuple[str, str]]:
         ("mean cosine of two rows", f"{layer.mean_cosine:.3f}"),
         ("isotropy", f"{layer.isotropy:.3g} of 1"),
         ("tokens that can never be most likely", f"{len(never.tokens):,} of {layer.vocabulary:,}{undecided}"),
+        *([("tokens with nearly another's row", f"{len(never.near_copies):,}")] if never.near_copies else []),
         ("gradient share of a random direction", f"{record.weights.random_share:.3f}"),
     ]
     if record.gradient is not None:
@@ -38,6 +39,8 @@ def table_rows(record: DoctorRecord) -> list[tuple[str, str]]:
 def reading(record: DoctorRecord) -> list[str]:
     """Return the paragraphs of the reading."""
     paragraphs = [_bound_paragraph(record), _token_paragraph(record), _rank_paragraph(record)]
+    if record.weights.unargmaxable.near_copies:
+        paragraphs.insert(2, _copies_paragraph(record))
     if record.gradient is not None:
         paragraphs.append(_gradient_paragraph(record, record.gradient))
     if record.predictions is not None:
@@ -113,6 +116,15 @@ def _token_paragraph(record: DoctorRecord) -> str:
         f"{len(never.tokens):,} {'token' if len(never.tokens) == 1 else 'tokens'} ({words}{more}) can never be the "
         f"single most likely one for {subject}, whatever the hidden state: {consequence}.{copies}{undecided} "
         f"Demeter et al. (2020) predicted such tokens, Grivas et al. (2022) found few in trained models. {assumption}"
+    )
+
+
+def _copies_paragraph(record: DoctorRecord) -> str:
+    count = len(record.weights.unargmaxable.near_copies)
+    return (
+        f"{count:,} of {record.weights.layer.vocabulary:,} tokens have nearly the row of another one, within 0.1% of "
+        "its norm. They tie with it in practice, and are not counted above. Tokens that training never saw often have "
+        "such rows."
     )
 
 
