@@ -42,6 +42,17 @@ def test_a_beam_of_one_gives_one_reply(trained_dialog, type_lines):
     assert len(highrank("chat", "talk", "--beam", 1, cwd=trained_dialog.parent).stdout.splitlines()) == 2
 
 
+def test_a_temperature_draws_replies_at_random(trained_dialog, type_lines):
+    def replies():
+        type_lines("the cat")
+        return highrank("chat", "talk", "--temperature", 2, cwd=trained_dialog.parent).stdout.splitlines()[1:]
+
+    first = replies()
+    assert len(first) == 5
+    assert any(replies() != first for _ in range(5))
+    assert fails("chat", "talk", "--temperature", 1, "--beam", 2, cwd=trained_dialog.parent)
+
+
 def test_unknown_words_are_named(trained_dialog, type_lines):
     type_lines("the elephant")
     assert "elephant" in highrank("chat", "talk", cwd=trained_dialog.parent).stderr

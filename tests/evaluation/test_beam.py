@@ -193,3 +193,12 @@ def test_samples_repeat_with_a_seed_and_sharpen_with_a_low_temperature():
     assert draw(1) == draw(1)
     assert draw(1) != draw(2)
     assert all(len(set(map(tuple, own))) == 1 for own in draw(1, temperature=1e-4))
+
+
+def test_samples_never_contain_forbidden_words():
+    model, words, state = seq2seq_model()
+    options = {"n_samples": 200, "max_length": 4, "temperature": 5.0, "generator": torch.Generator().manual_seed(0)}
+    drawn = sample(model, words, state, eos=EOS, **options)
+    word = max(word for own in drawn.to_lists() for hypothesis in own for word in hypothesis)
+    allowed = sample(model, words, state, eos=EOS, forbidden=(word,), **options)
+    assert all(word not in hypothesis for own in allowed.to_lists() for hypothesis in own)

@@ -10,7 +10,7 @@ import typer
 from highrank.cli.console import note, say
 from highrank.cli.options import Device, RunFolder
 from highrank.device import find_device
-from highrank.errors import MissingPackageError
+from highrank.errors import MissingPackageError, UserError
 
 PROMPT = "you> "
 
@@ -22,9 +22,15 @@ def chat(
         float | None,
         typer.Option(min=0.0, help="0 scores replies by log-probability; 1 by its mean per word: longer ones."),
     ] = None,
+    temperature: Annotated[
+        float | None,
+        typer.Option(min=0.01, help="Draw the replies at random: 1 as the model predicts, lower for safer ones."),
+    ] = None,
     device: Device = "auto",
 ) -> None:
     """Talk to a dialog model. It shows its best replies after their scores, which are log-probabilities in nats.
+
+    With --temperature, it shows random replies.
 
     The first reply joins the dialog, and later replies depend on it. Ctrl-D ends the chat. Lines can also be piped in:
 
@@ -40,6 +46,8 @@ def chat(
         decoding = dataclasses.replace(decoding, beam_size=beam, n_best=min(beam, decoding.n_best))
     if length_penalty is not None:
         decoding = dataclasses.replace(decoding, length_penalty=length_penalty)
+    if temperature is not None and (beam is not None or length_penalty is not None):
+        raise UserError("--temperature draws replies at random: leave out --beam and --length-penalty.")
     known = set(words)
     dialog: list[Utterance] = []
     for line in _lines():
@@ -49,7 +57,7 @@ def chat(
         if unknown := [word for word in spoken if word not in known]:
             note(f"not in the vocabulary, replaced by <unk>: {' '.join(unknown)}")
         dialog.append(Utterance("you", spoken))
-        replies = find_replies(model, words, dialog, "model", recipe.data, decoding)
+        replies = find_replies(model, words, dialog, "model", recipe.data, decoding, temperature)
         for reply in replies:
             say(f"{reply.score:9.2f}  {reply.text}")
         if replies[0].words:

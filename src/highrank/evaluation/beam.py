@@ -118,11 +118,13 @@ def sample(
     n_samples: int = 1,
     max_length: int = 30,
     temperature: float = 1.0,
+    forbidden: Sequence[int] = (),
     generator: torch.Generator | None = None,
 ) -> Hypotheses:
     """Draw `n_samples` hypotheses per context, in no particular order.
 
-    `temperature` changes the distribution that words are drawn from; `log_prob` and `score` are always the model's.
+    `temperature` and `forbidden` change the distribution that words are drawn from; `log_prob` and `score` are always
+    the model's.
     """
     _check_mode(model)
     state = model.select_rows(state, torch.arange(len(words), device=words.device).repeat(n_samples))
@@ -130,9 +132,11 @@ def sample(
     drawn = words.new_zeros(len(last), max_length)
     lengths = torch.full_like(last, max_length)
     log_prob = torch.zeros(len(last), device=words.device)
+    excluded = torch.tensor(forbidden, dtype=torch.int64, device=words.device)
     for length in range(max_length):
         log_p, state = model.step(last, state)
-        last = torch.multinomial(torch.softmax(log_p / temperature, dim=-1), 1, generator=generator)[:, 0]
+        allowed = log_p.index_fill(-1, excluded, -torch.inf)
+        last = torch.multinomial(torch.softmax(allowed / temperature, dim=-1), 1, generator=generator)[:, 0]
         running = lengths == max_length
         log_prob = log_prob + torch.where(running, log_p.gather(1, last[:, None])[:, 0], 0.0)
         lengths = torch.where(running & (last == eos), length, lengths)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from highrank.data.dialog import (
     encode_dialogs,
     join_words,
 )
-from highrank.evaluation.beam import Hypotheses, beam_search
+from highrank.evaluation.beam import Hypotheses, beam_search, sample
 from highrank.evaluation.bleu import BleuScores, corpus_bleu, precision_recall
 from highrank.evaluation.perplexity import Evaluation, in_eval_mode
 from highrank.models.seq2seq import Seq2Seq
@@ -85,7 +86,7 @@ def generate_responses(
     plan = batches.plan()
     for done, examples in enumerate(plan, 1):
         batch = batches.build(examples)
-        found = _search(model, batch, decoding)
+        found = _decode(model, batch, decoding)
         n_real = len(examples)  # the columns after these only fill up the batch
         responses.hypotheses.extend(found.to_lists()[:n_real])
         lengths = batch.target_mask.sum(0).tolist()[:n_real]
@@ -98,7 +99,7 @@ def generate_responses(
 @dataclass(frozen=True)
 class Reply:
     words: list[str]
-    score: float  # as in `highrank.evaluation.beam`
+    score: float  # log-probability; with a length penalty, divided as `highrank.evaluation.beam` says
 
     @property
     def text(self) -> str:
@@ -114,26 +115,32 @@ def find_replies(
     respondent: str,  # the speaker of the replies
     data: DialogDataSpec,
     decoding: DecodingSpec,
+    temperature: float | None = None,
 ) -> list[Reply]:
-    """Search for the best replies to a dialog, best first."""
+    """Return replies to a dialog by falling score: the best ones, or random ones if there is a temperature."""
     placeholder = Utterance(respondent, [SPECIAL_WORDS[UNK]])  # an example needs a response, which decoding ignores
     dialogs = encode_dialogs([[*dialog, placeholder]], words, data.max_words)
     batches = DialogBatches(dialogs, 1, context_size=data.context_size, device=model.backbone.embedding.device)
     batch = batches.build(np.array([batches.n_examples - 1]))
-    found = _search(model, batch, decoding)
+    found = _decode(model, batch, decoding, temperature)
     scores = found.score[:, 0].tolist()
-    return [Reply([words[i] for i in ids], score) for ids, score in zip(found.to_lists()[0], scores, strict=False)]
+    replies = [Reply([words[i] for i in ids], score) for ids, score in zip(found.to_lists()[0], scores, strict=False)]
+    return sorted(replies, key=lambda reply: -reply.score)
 
 
-def _search(model: Seq2Seq, batch: Batch, decoding: DecodingSpec) -> Hypotheses:
+def _decode(model: Seq2Seq, batch: Batch, decoding: DecodingSpec, temperature: float | None = None) -> Hypotheses:
+    """Search for responses to a batch, or sample them if there is a temperature."""
+    start = torch.full_like(batch.context[0], BOS)
+    state = model.encode(batch.context, batch.context_mask)
+    limits: dict[str, Any] = {"eos": EOS, "max_length": decoding.max_length, "forbidden": NEVER_GENERATED}
+    if temperature is not None:
+        return sample(model, start, state, n_samples=decoding.n_best, temperature=temperature, **limits)
     return beam_search(
         model,
-        torch.full_like(batch.context[0], BOS),
-        model.encode(batch.context, batch.context_mask),
-        eos=EOS,
+        start,
+        state,
         beam_size=decoding.beam_size,
         n_best=decoding.n_best,
-        max_length=decoding.max_length,
         length_penalty=decoding.length_penalty,
-        forbidden=NEVER_GENERATED,
+        **limits,
     )
