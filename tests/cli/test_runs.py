@@ -5,8 +5,11 @@ import shutil
 import subprocess
 import sys
 
-from helpers import fails, highrank
+from helpers import CPU, fails, highrank
 from highrank.cli.console import out
+from highrank.data.corpus import read_corpus
+from highrank.runs.folder import Run
+from highrank.runs.training import train
 
 
 def rows(folder, cwd):
@@ -40,12 +43,21 @@ def test_damaged_runs_are_listed_as_damaged(place, trained):
     shutil.copytree(trained, place / "worse")
     (place / "worse" / "run.json").write_text("{")
     shutil.copytree(trained, place / "worst")
-    (place / "worst" / "summary.json").write_text('{"epochs": 1, "valid_ppl": "low", "test_ppl": null}')
+    summary = json.loads((trained / "summary.json").read_text())
+    (place / "worst" / "summary.json").write_text(json.dumps(summary | {"valid_ppl": "low"}))
     states = {row["run"]: row["state"] for row in rows(".", place)}
     assert states["run"] == "can resume"
     assert states["worse"].startswith("damaged")
     assert states["worst"].startswith("damaged")
     highrank("runs", ".", cwd=place)
+
+
+def test_a_summary_of_an_earlier_state_is_not_listed(place, trained):
+    run = Run(trained)
+    answers = iter([False, True])  # interrupted in the middle of an epoch
+    train(run.recipe(), read_corpus(place / "toy"), run, CPU, resume=True, should_stop=lambda: next(answers))
+    (row,) = rows(".", place)
+    assert (row["epoch"], row["valid_ppl"], row["test_ppl"]) == (1, None, None)
 
 
 def test_long_names_are_not_cut(place, trained, monkeypatch):

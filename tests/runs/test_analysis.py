@@ -1,11 +1,15 @@
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
-from helpers import highrank, settings, write_toy_corpus
+from helpers import CPU, highrank, settings, write_toy_corpus
+from highrank.data.corpus import read_corpus
 from highrank.errors import UserError
+from highrank.runs import training
 from highrank.runs.analysis import analyze_runs, read_analysis, write_analysis
+from highrank.runs.folder import Run
 
 RESULTS = Path(__file__).parents[2] / "results" / "analysis"
 
@@ -51,6 +55,14 @@ def test_perplexity_is_that_of_the_run(place, record):
     mos = record.models[2]
     assert mos.perplexity == pytest.approx(summary["test_ppl"], rel=1e-4)  # computed in float64
     assert (mos.valid_ppl, mos.test_ppl) == (summary["valid_ppl"], summary["test_ppl"])
+
+
+def test_a_summary_of_earlier_weights_is_not_quoted(place, tmp_path):
+    run = Run(tmp_path / "mos")
+    shutil.copytree(place / "mos", run.folder)
+    training.train(run.recipe(), read_corpus(place / "toy"), run, CPU, resume=True, max_epochs=2)  # as before a Ctrl-C
+    (model,) = analyze_runs(run.folder, tokens=12).models
+    assert (model.epochs, model.valid_ppl, model.test_ppl) == (2, None, None)
 
 
 def test_a_part_of_a_split(place):

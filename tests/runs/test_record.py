@@ -95,6 +95,7 @@ def test_a_summary_of_an_earlier_state_is_replaced(tmp_path, toy_corpus):
     first = summarize(run, toy_corpus, CPU, "max-epochs")
     assert current_summary(run, toy_corpus, CPU) == read_summary(run) == first
     train(TOY, toy_corpus, run, CPU, resume=True, max_epochs=3)
+    assert read_summary(run) is None
     assert current_summary(run, toy_corpus, CPU).epochs == 3
     answers = iter([False, True])  # interrupted in the middle of an epoch
     assert train(TOY, toy_corpus, run, CPU, resume=True, should_stop=lambda: next(answers)) == "interrupted"

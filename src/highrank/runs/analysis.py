@@ -89,7 +89,7 @@ def analyze_run(loaded: TextModel, ids: Tensor, on_stage: OnStage, **options: Un
         head=spec.head,
         n_components=spec.n_components,
         embed_dim=spec.embed_dim,
-        epochs=checkpoints.read(run.folder).state.epoch if scores is None else scores.epochs,
+        epochs=checkpoints.read(run.folder).state.epoch,
         valid_ppl=None if scores is None else scores.valid_ppl,
         test_ppl=None if scores is None else scores.test_ppl,
         rank_bound=bound,

@@ -37,15 +37,17 @@ def _read_row(folder: Path) -> RunRow:
         row.recipe = info["recipe"]["name"]
         row.corpus = info["recipe"]["data"]["corpus"]
         row.level = info["corpus_level"]
+        step = None
         if (folder / "checkpoint.json").exists():
             state = read_json(folder / "checkpoint.json", "checkpoint")["state"]
+            step = int(state["step"])
             row.epoch = int(state["epoch"])
             row.state = "finished" if state["finished"] else "can resume"
             if state["best_valid"] is not None:
                 row.best_valid_ppl = perplexity(state["best_valid"])
         if (folder / "summary.json").exists():
             summary = read_json(folder / "summary.json", "summary")
-            if summary["epochs"] == row.epoch:  # a killed run keeps the summary of its previous pause
+            if summary["updates"] == step:  # an interrupted or killed run keeps the summary of its previous pause
                 row.valid_ppl = float(summary["valid_ppl"])
                 row.test_ppl = float(summary["test_ppl"])
     except (KeyError, TypeError, ValueError, UserError) as error:

@@ -105,8 +105,11 @@ def write_record(path: Path, record: RunRecord) -> None:
 
 
 def read_summary(run: Run) -> RunRecord | None:
-    """Read a run's summary.json; None before the first summary."""
-    return read_record(run.summary_file) if run.summary_file.exists() else None
+    """Read a run's summary.json; None if it is missing, or older than the last checkpoint."""
+    if not run.summary_file.exists():
+        return None
+    summary = read_record(run.summary_file)
+    return summary if summary.updates == checkpoints.read(run.folder).state.step else None
 
 
 def summarize(
@@ -164,10 +167,9 @@ def current_summary(
     run: Run, corpus: Corpus | DialogCorpus, device: torch.device, on_stage: OnStage = no_stages
 ) -> RunRecord:
     """Return the summary of a run's last checkpoint, computing it if summary.json is missing or older."""
-    checkpoint = checkpoints.read(run.folder)
-    summary = read_summary(run)
-    if summary is not None and summary.updates == checkpoint.state.step:
+    if (summary := read_summary(run)) is not None:
         return summary
+    checkpoint = checkpoints.read(run.folder)
     outcome = checkpoint.pieces[-1].outcome if checkpoint.pieces else None
     if checkpoint.state.finished:
         outcome = "finished"
