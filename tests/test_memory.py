@@ -30,6 +30,14 @@ def test_free_memory_is_the_smaller_of_machine_and_container(system, limit, free
     assert memory.free_bytes(CPU) == free
 
 
+def test_files_that_a_container_has_cached_are_free_memory(system):
+    group = system / "sys" / "fs" / "cgroup"
+    (group / "memory.max").write_text("600000\n")
+    (group / "memory.current").write_text("550000\n")
+    (group / "memory.stat").write_text("anon 40000\nfile 510000\ninactive_file 450000\nactive_file 60000\n")
+    assert memory.free_bytes(CPU) == 500_000
+
+
 @pytest.mark.skipif(memory.used_bytes(CPU) is None, reason="needs /proc")
 def test_the_peak_exceeds_what_is_in_use_by_what_was_freed():
     if not memory.reset_peak(CPU):

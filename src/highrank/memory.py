@@ -17,11 +17,13 @@ def free_bytes(device: torch.device) -> int | None:
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     limits = []
-    if (available := _proc_bytes("/proc/meminfo", "MemAvailable")) is not None:
+    if (available := _kernel_bytes("/proc/meminfo", "MemAvailable")) is not None:
         limits.append(available)
     with contextlib.suppress(OSError, ValueError):  # the limit of a container; "max" where there is none
         group = Path("/sys/fs/cgroup")
-        limits.append(int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
+        used = int((group / "memory.current").read_text())
+        used -= _kernel_bytes("/sys/fs/cgroup/memory.stat", "inactive_file") or 0  # cached files are dropped on demand
+        limits.append(int((group / "memory.max").read_text()) - used)
     return min(limits, default=None)
 
 
@@ -37,7 +39,7 @@ def used_bytes(device: torch.device) -> int | None:
     """Return the memory allocated on a GPU, or the resident memory of this process (Linux only)."""
     if device.type == "cuda":
         return torch.cuda.memory_allocated(device)
-    return _proc_bytes("/proc/self/status", "VmRSS")
+    return _kernel_bytes("/proc/self/status", "VmRSS")
 
 
 def reset_peak(device: torch.device) -> bool:
@@ -56,7 +58,7 @@ def peak_bytes(device: torch.device) -> int | None:
     """Return the largest amount of memory in use since `reset_peak`, or None where the system does not tell."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    if (peak := _proc_bytes("/proc/self/status", "VmHWM")) is not None:
+    if (peak := _kernel_bytes("/proc/self/status", "VmHWM")) is not None:
         return peak
     with contextlib.suppress(ImportError):  # Windows has no such module
         import resource
@@ -66,10 +68,11 @@ def peak_bytes(device: torch.device) -> int | None:
     return None
 
 
-def _proc_bytes(path: str, key: str) -> int | None:
-    """Return the value of a line such as `VmRSS:  1024 kB` in a file of /proc."""
+def _kernel_bytes(path: str, key: str) -> int | None:
+    """Return the value of a line such as `VmRSS:  1024 kB` or `inactive_file 4096` in a file of the kernel."""
     with contextlib.suppress(OSError):
         for line in Path(path).read_text().splitlines():
-            if line.startswith(f"{key}:"):
-                return int(line.split()[1]) * 1024
+            if line.startswith((f"{key}:", f"{key} ")):
+                _, value, *unit = line.split()
+                return int(value) * (1024 if unit else 1)
     return None

@@ -57,7 +57,7 @@ import signal, sys
 del signal.SIGHUP
 sys.modules["triton"] = sys.modules["resource"] = None
 import highrank.memory
-highrank.memory._proc_bytes = lambda path, key: None
+highrank.memory._kernel_bytes = lambda path, key: None
 from highrank.__main__ import main
 main()
 """
