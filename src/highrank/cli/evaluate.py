@@ -64,11 +64,10 @@ def evaluate(
 
     if dynamic and cache:
         raise UserError("choose one of --dynamic and --cache.")
-    tune = tune or tune_tokens is not None
     values = {"lr": lr, "lamb": lamb, "epsilon": epsilon, "segment": segment, "window": window, "theta": theta}
     given = {key: value for key, value in values.items() if value is not None}
     if isinstance(Run(run).recipe(), DialogRecipe):
-        if dynamic or cache or tune or given or log_probs or batch_size > 1:
+        if dynamic or cache or tune or tune_tokens or given or log_probs or batch_size > 1:
             raise UserError(f"{run} is a dialog model: only --split, --data-dir, --device and --json have an effect.")
         _evaluate_dialogs(run, split, data_dir, find_device(device), as_json)
         return

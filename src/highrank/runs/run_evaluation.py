@@ -64,10 +64,12 @@ def evaluate_run(
     The method "dynamic" lets a copy of the model learn while it reads, and "cache" mixes in recent words. `settings`
     replace those published for the corpus: `lr`, `lamb`, `epsilon` and `segment`, or `window`, `theta` and `lamb`.
     `tune` first searches for better ones on the first `tune_tokens` of validation: by default on all of it, or on
-    `CPU_TUNE_TOKENS` for dynamic evaluation on a CPU. A plain evaluation is faster with the text in `batch_size`
-    columns. `log_probs` is a .npy file to write, for the log-probability of every predicted token.
+    `CPU_TUNE_TOKENS` for dynamic evaluation on a CPU. `tune_tokens` turns `tune` on. A plain evaluation is faster with
+    the text in `batch_size` columns. `log_probs` is a .npy file to write, for the log-probability of every predicted
+    token.
     """
     device = find_device(device)
+    tune = tune or tune_tokens is not None
     _check_effect(method, batch_size, tune, settings)
     model = load(run, device).model
     corpus = run_corpus(Path(run), data_dir)
