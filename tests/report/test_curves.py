@@ -61,6 +61,11 @@ def test_a_run_without_an_epoch_has_no_curve(trained):
         plot_curves(trained)
 
 
+def test_no_run_has_no_curve():
+    with pytest.raises(UserError):
+        plot_curves([])
+
+
 def test_words_and_characters_are_not_drawn_together(place, trained):
     options = settings("data.corpus=toy data.level=char")
     highrank("train", "ptb-mos", *options, "--out", "characters", "--max-epochs", 0, cwd=place)

@@ -77,6 +77,11 @@ def test_runs_on_different_texts_raise(place, tmp_path):
         analyze_runs([place / "mos", tmp_path / "other"])
 
 
+def test_no_run_raises():
+    with pytest.raises(UserError):
+        analyze_runs([])
+
+
 def test_a_record_survives_writing_and_reading(record, tmp_path):
     write_analysis(tmp_path / "analysis.json", record)
     assert read_analysis(tmp_path / "analysis.json") == record

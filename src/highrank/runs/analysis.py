@@ -51,6 +51,8 @@ def analyze_runs(
     if tokens is None and device.type == "cpu":
         tokens = CPU_TOKENS
     paths = [Path(run) for run in ([runs] if isinstance(runs, str | os.PathLike) else runs)]
+    if not paths:
+        raise UserError("there is no run to analyse: name at least one run folder.")
     corpus, *others = [run_corpus(path, data_dir) for path in paths]
     for path, other in zip(paths[1:], others, strict=True):
         if other.fingerprint != corpus.fingerprint:

@@ -1,10 +1,12 @@
 """The perplexity of a run on a split of its corpus: `highrank.evaluate`."""
 
 import io
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +26,8 @@ from highrank.runs.corpora import run_corpus
 from highrank.runs.text_model import load
 
 SETTINGS = {"plain": (), "dynamic": ("lr", "lamb", "epsilon", "segment"), "cache": ("window", "theta", "lamb")}
+COUNTS = ("batch_size", "tune_tokens", "segment", "window")  # whole numbers of at least 1
+MAY_BE_ZERO = ("lr", "theta")
 CPU_TUNE_TOKENS = 5_000  # a search for settings of dynamic evaluation makes about twenty passes over its text
 
 
@@ -70,7 +74,7 @@ def evaluate_run(
     """
     device = find_device(device)
     tune = tune or tune_tokens is not None
-    _check_effect(method, batch_size, tune, settings)
+    _check_arguments(method, batch_size, tune, tune_tokens, settings)
     model = load(run, device).model
     corpus = run_corpus(Path(run), data_dir)
     ids = corpus.ids(split)
@@ -106,7 +110,9 @@ def evaluate_run(
     )
 
 
-def _check_effect(method: str, batch_size: int, tune: bool, settings: Mapping[str, float]) -> None:
+def _check_arguments(
+    method: str, batch_size: int, tune: bool, tune_tokens: int | None, settings: Mapping[str, float]
+) -> None:
     """Raise a UserError for an argument that the method does not use, or cannot use."""
     if method not in SETTINGS:
         raise UserError(f'there is no evaluation method "{method}": choose plain, dynamic or cache.')
@@ -119,6 +125,15 @@ def _check_effect(method: str, batch_size: int, tune: bool, settings: Mapping[st
         raise UserError(f"{unused[0]} has no effect on a {method} evaluation: leave it out.")
     if method == "cache" and settings.get("lamb", 0) >= 1:
         raise UserError("the lambda of a cache must be below 1.")
+    for key, value in {"batch_size": batch_size, "tune_tokens": tune_tokens, **settings}.items():
+        if value is None:
+            continue
+        if key in COUNTS and not (isinstance(value, Integral) and value > 0):
+            raise UserError(f"{key} must be a whole number and at least 1, got {value}.")
+        if key in MAY_BE_ZERO and not 0 <= value < math.inf:
+            raise UserError(f"{key} must be finite and not negative, got {value}.")
+        if key not in MAY_BE_ZERO and not 0 < value < math.inf:
+            raise UserError(f"{key} must be finite and positive, got {value}.")
 
 
 def write_log_probs(path: Path, result: Evaluation) -> None:

@@ -47,6 +47,8 @@ def plot_curves(runs: AnyPath | Sequence[AnyPath]) -> "Figure":
     A dot marks the start of averaging, a triangle the start of finetuning. A run may still be in training.
     """
     folders = [Path(run) for run in ([runs] if isinstance(runs, str | os.PathLike) else runs)]
+    if not folders:
+        raise UserError("there is no run to draw: name at least one run folder.")
     levels = {Run(folder).info().corpus_level for folder in folders}
     if len(levels) > 1:
         raise UserError(f"the runs have scores of different units ({', '.join(sorted(levels))}): draw them separately.")
