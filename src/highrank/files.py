@@ -119,6 +119,14 @@ def output_folder(folder: Path) -> Path:
     return folder
 
 
+def output_file(path: Path) -> Path:
+    """Check that the file `path` can be written, and return it; like `output_folder`, for use before the work."""
+    if path.is_dir():
+        raise UserError(f"{path} is a folder: choose a file.")
+    output_folder(path.parent)
+    return path
+
+
 def unused_folder(folder: Path) -> Path:
     """Return `folder`, with a number appended if it exists: run, run-2, run-3, ..."""
     numbered = (folder.with_name(f"{folder.name}-{i}") for i in itertools.count(2))

@@ -40,3 +40,11 @@ def test_a_number_of_tokens_to_tune_on_turns_tuning_on(run):
 def test_a_value_out_of_range_is_an_error_that_names_it(run, wrong):
     with pytest.raises(UserError, match=list(wrong)[-1]):
         highrank.evaluate(run, **wrong)
+
+
+@pytest.mark.parametrize("path", ["toy", "toy/test.txt/log_probs.npy"])
+def test_the_file_of_log_probs_is_checked_before_the_evaluation(run, path):
+    stages = []
+    with pytest.raises(UserError, match="toy"):
+        highrank.evaluate(run, log_probs=run.parent / path, on_stage=lambda *stage: stages.append(stage))
+    assert stages == []

@@ -18,7 +18,7 @@ from highrank.errors import UserError
 from highrank.evaluation.perplexity import Evaluation, evaluate
 from highrank.evaluation.score import bits_per_character
 from highrank.evaluation.tune import OnPoint, Settings, Tuning
-from highrank.files import AnyPath, write_bytes
+from highrank.files import AnyPath, output_file, write_bytes
 from highrank.progress import OnStage, no_stages
 from highrank.recipes.recipe import CacheSettings, DynamicSettings
 from highrank.runs.adaptation import PUBLISHED, AdaptiveEvaluation
@@ -75,6 +75,7 @@ def evaluate_run(
     device = find_device(device)
     tune = tune or tune_tokens is not None
     _check_arguments(method, batch_size, tune, tune_tokens, settings)
+    output = None if log_probs is None else output_file(Path(log_probs))
     model = load(run, device).model
     corpus = run_corpus(Path(run), data_dir)
     ids = corpus.ids(split)
@@ -93,8 +94,8 @@ def evaluate_run(
             tuning = adaptive.tune(tune_tokens, on_point)
             used = tuning.best
         result = adaptive.evaluate(split, used, stage)
-    if log_probs is not None:
-        write_log_probs(Path(log_probs), result)
+    if output is not None:
+        write_log_probs(output, result)
     return RunEvaluation(
         run=os.fspath(run),
         split=split,
