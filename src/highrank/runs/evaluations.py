@@ -17,6 +17,7 @@ import torch
 from highrank.data.corpus import Corpus
 from highrank.errors import UserError
 from highrank.evaluation.tune import OnPoint, Settings, Tuning
+from highrank.files import write_text
 from highrank.progress import OnStage, no_stages
 from highrank.runs import checkpoint as checkpoints
 from highrank.runs.adaptation import PUBLISHED, AdaptiveEvaluation
@@ -51,9 +52,8 @@ class EvaluationLog:
         self.path = run.folder / "evaluations.jsonl"
         self.updates = updates
         self.device = device
-        text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
         try:
-            lines = [from_json(Line, json.loads(line)) for line in text.splitlines()]
+            lines = [from_json(Line, json.loads(line)) for line in self._complete_lines()]
         except ValueError as error:
             raise UserError(f"{self.path} is damaged ({error}): delete it to compute the results again.") from None
         self.lines = {(line.result, line.split): line for line in lines if line.updates == updates}
@@ -70,9 +70,15 @@ class EvaluationLog:
                 seconds = time.perf_counter() - start
                 machine = Provenance(**provenance(self.device))
                 line = Line(self.updates, result, split, settings, ppl, seconds, machine, tuning)
-                with open(self.path, "a", encoding="utf-8") as file:
-                    file.write(json.dumps(to_json(line)) + "\n")
+                write_text(self.path, "".join([*self._complete_lines(), json.dumps(to_json(line)) + "\n"]))
                 self.lines[result, split] = line
+
+    def _complete_lines(self) -> list[str]:
+        """Return the lines of the file, each with its line break, without one that a kill or a full disk cut short."""
+        if not self.path.exists():
+            return []
+        lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
+        return [line for line in lines if line.endswith("\n")]
 
     def add_to(self, record: RunRecord) -> RunRecord:
         """Return `record` with every result of which both splits are finished."""
