@@ -39,6 +39,12 @@ def test_exports_are_not_listed(place, trained):
     assert [row["run"] for row in rows(".", place)] == ["run"]
 
 
+def test_hidden_folders_are_not_listed(place, trained):
+    shutil.copytree(trained, place / ".run.123.tmp")  # as a killed import leaves it
+    assert [row["run"] for row in rows(".", place)] == ["run"]
+    assert [row["run"] for row in rows(".run.123.tmp", place)] == [".run.123.tmp"]  # unless it is asked for
+
+
 def test_damaged_runs_are_listed_as_damaged(place, trained):
     shutil.copytree(trained, place / "worse")
     (place / "worse" / "run.json").write_text("{")

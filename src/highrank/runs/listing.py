@@ -25,9 +25,10 @@ class RunRow:
 
 
 def list_runs(folder: Path) -> list[RunRow]:
-    """Return the runs in a folder and its subfolders, without exports."""
+    """Return the runs in a folder and its subfolders, without exports and hidden folders, such as temporary ones."""
     folders = [path.parent for path in sorted(folder.glob("**/run.json"))]
-    return [_read_row(path) for path in folders if not (path / "index.json").exists()]
+    shown = [path for path in folders if not any(name.startswith(".") for name in path.relative_to(folder).parts)]
+    return [_read_row(path) for path in shown if not (path / "index.json").exists()]
 
 
 def _read_row(folder: Path) -> RunRow:
