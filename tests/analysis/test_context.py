@@ -6,7 +6,9 @@ import torch
 
 from highrank.analysis import context as module
 from highrank.analysis.context import Surroundings, join_tokens, phrase_ends, phrase_ids, steps_with
-from highrank.data.corpus import EOS, Corpus, number_tokens
+from highrank.data.catalog import UNK
+from highrank.data.corpus import EOS, Corpus, number_tokens, read_corpus
+from highrank.data.own_text import make_corpus
 from highrank.errors import UserError
 
 LINES = "a b c|d e|f g h i|a b|j k a"
@@ -89,6 +91,15 @@ def test_unknown_words_raise_and_name_the_nearest():
         phrase_ids("share zzz", corpus)
     with pytest.raises(UserError):
         phrase_ids(" ", corpus)
+
+
+def test_words_unknown_to_a_tokenizer_raise(tmp_path):
+    (tmp_path / "text.txt").write_text("market share rises\n" * 40)
+    make_corpus([tmp_path / "text.txt"], tmp_path / "corpus")
+    corpus = read_corpus(tmp_path / "corpus")
+    with pytest.raises(UserError, match="market"):
+        phrase_ids("share markt", corpus)
+    assert [corpus.words[i] for i in phrase_ids(f"share {UNK}", corpus)] == ["share", UNK]
 
 
 def test_characters_are_joined_without_spaces():

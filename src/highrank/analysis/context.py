@@ -62,19 +62,22 @@ def context_starts(lines: Ints, level: Level) -> Ints:
 
 def phrase_ids(phrase: str, corpus: Corpus) -> list[int]:
     """Return the ids of consecutive words (or characters, in a corpus of characters)."""
+    index = {word: i for i, word in enumerate(corpus.words)}
     if corpus.tokenizer is not None and phrase.strip():
         # Within a line, the pieces of a BPE include the space before them.
         text = f" {phrase.strip()}" if corpus.level == "bpe" else phrase
-        return TextCodec(corpus.words, corpus.level, corpus.tokenizer).encode(text).ids
-    tokens = phrase.split() if corpus.level == "word" else list(phrase)
-    if not tokens:
-        raise UserError("the phrase to look for is empty: give at least one word of the vocabulary.")
-    index = {word: i for i, word in enumerate(corpus.words)}
-    for token in tokens:
-        if token not in index:
+        ids, unknown = TextCodec(corpus.words, corpus.level, corpus.tokenizer).encode(text)
+    else:
+        tokens = phrase.split() if corpus.level == "word" else list(phrase)
+        ids = [index[token] for token in tokens if token in index]
+        unknown = [token for token in tokens if token not in index]
+    for token in unknown:
+        if token not in index:  # a tokenizer also reports a written `<unk>`, which can be looked for
             hint = nearest(token, corpus.words, "try another word")
             raise UserError(f'"{token}" is not in the vocabulary of {corpus.name}{hint}')
-    return [index[token] for token in tokens]
+    if not ids:
+        raise UserError("the phrase to look for is empty: give at least one word of the vocabulary.")
+    return ids
 
 
 def phrase_ends(ids: Ints, phrase: list[int]) -> Ints:
