@@ -50,6 +50,13 @@ def test_only_mos_exceeds_rank_d_plus_2(record):
     assert moc.rank <= 8 < mos.rank <= mos.rank_bound == 15
 
 
+def test_the_bound_of_an_untied_softmax_comes_from_its_output_matrix(place):
+    train(place, "untied", "model.head=softmax model.tied=false model.embed_dim=3")
+    (model,) = analyze_runs(place / "untied").models
+    assert model.embed_dim == 6  # the last hidden size
+    assert model.rank == model.rank_bound == 8
+
+
 def test_perplexity_is_that_of_the_run(place, record):
     summary = json.loads((place / "mos" / "summary.json").read_text())
     mos = record.models[2]

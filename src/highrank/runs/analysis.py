@@ -80,8 +80,9 @@ def analyze_run(loaded: TextModel, ids: Tensor, on_stage: OnStage, **options: Un
 
     result = analyze(carrying_state(loaded.model.double()), ids, on_stage=on_run_stage, **options)
     bound = result.rank_bound
+    embed_dim = loaded.model.head.weight.shape[1]  # differs from the recipe's in an untied softmax
     if spec.head != "mos":  # D from the context vectors, one from the bias, one from the normaliser
-        bound = min(bound, spec.embed_dim + 2)
+        bound = min(bound, embed_dim + 2)
     scores = read_summary(run)  # None for an imported or interrupted run
     return replace(
         result,
@@ -90,7 +91,7 @@ def analyze_run(loaded: TextModel, ids: Tensor, on_stage: OnStage, **options: Un
         recipe=loaded.recipe.name,
         head=spec.head,
         n_components=spec.n_components,
-        embed_dim=spec.embed_dim,
+        embed_dim=embed_dim,
         epochs=checkpoints.read(run.folder).state.epoch,
         valid_ppl=None if scores is None else scores.valid_ppl,
         test_ppl=None if scores is None else scores.test_ppl,
