@@ -49,6 +49,11 @@ def test_fewer_tokens_than_directions():
     torch.testing.assert_close(values(few.spectrum), expected, rtol=1e-9, atol=1e-9)
 
 
+def test_two_tokens_are_enough():
+    h, w, b = make_parts()
+    assert analyze_softmax(h[:2], w, b).rank == 2
+
+
 def test_lower_precision_is_cast_to_float64():
     h, w, b = make_parts(dtype=torch.bfloat16)
     assert analyze_softmax(h, w, b).rank == D + 2
@@ -64,7 +69,7 @@ def test_directions_hold_the_share_of_the_variance():
 
 def test_wrong_hidden_states_raise():
     h, w, b = make_parts()
-    for wrong in (h[:0], h[:, :5], h[0]):
+    for wrong in (h[:0], h[:1], h[:, :5], h[0]):
         with pytest.raises(ValueError):
             analyze_softmax(wrong, w, b)
 

@@ -41,8 +41,8 @@ def analyze_softmax(
 
     Everything is cast to float64; hidden states of lower precision are used as they are.
     """
-    if hidden.dim() != 2 or not len(hidden) or hidden.shape[1] != weight.shape[1]:
-        raise ValueError(f"hidden states must be (T, {weight.shape[1]}), T > 0, got {tuple(hidden.shape)}")
+    if hidden.dim() != 2 or len(hidden) < 2 or hidden.shape[1] != weight.shape[1]:
+        raise ValueError(f"hidden states must be (T, {weight.shape[1]}), T >= 2, got {tuple(hidden.shape)}")
     weight = weight.double()
     bias = None if bias is None else bias.double()
     tokens = len(hidden)
