@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 
-from highrank.bench.table import write_csv
 from highrank.data.corpus import Corpus, load_corpus
 from highrank.recipes import get_recipe, override
 from highrank.recipes.recipe import Recipe
@@ -27,6 +26,7 @@ from highrank.runs.folder import Run
 from highrank.runs.provenance import provenance
 from highrank.runs.record import summarize
 from highrank.runs.training import train
+from measure import write_csv
 
 # Averaging starts with the fifth epoch, by finetuning, so that a short run of pydoc-mos has both kinds of epochs.
 SHORT = ["train.max_epochs=4", "train.finetunes=1", "train.finetune_max_epochs=1000"]

@@ -10,13 +10,13 @@ import statistics
 from dataclasses import replace
 from pathlib import Path
 
-from highrank.bench.table import write_csv
 from highrank.data.dialog import DialogCorpus
 from highrank.device import find_device
 from highrank.evaluation.dialog import generate_responses
 from highrank.runs.corpora import run_data
 from highrank.runs.dialog import load_dialog
 from highrank.runs.provenance import provenance
+from measure import write_csv
 
 PENALTIES = (0.0, 0.5, 1.0)
 

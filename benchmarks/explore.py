@@ -22,7 +22,6 @@ from typing import Any
 
 import torch
 
-from highrank.bench.table import write_csv
 from highrank.data.corpus import Corpus
 from highrank.explore.explorer import Explorer
 from highrank.explore.model import open_model
@@ -34,6 +33,7 @@ from highrank.runs.folder import Run
 from highrank.runs.provenance import provenance
 from highrank.training.checkpoint import Checkpoint
 from highrank.training.state import TrainingState
+from measure import write_csv
 
 CPU = torch.device("cpu")
 VOCABULARY = 10_000

@@ -19,11 +19,11 @@ import torch
 from torch import Tensor, nn
 
 from highrank import MoCHead, MoSHead, SoftmaxHead
-from highrank.bench.table import write_csv
 from highrank.data.pydoc import UNK, pydoc_lines
 from highrank.heads import Head
 from highrank.plotting import BLACK, GREY, HEAD_COLOURS, PURPLE, SKY, VERMILLION, pyplot, save_figure
 from highrank.runs.provenance import provenance
+from measure import write_csv
 
 VOCABULARY, WIDTH, LAYERS, K = 1500, 48, 2, 4
 WINDOW, BATCH, STEPS, EVERY = 64, 16, 350, 10

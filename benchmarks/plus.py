@@ -18,13 +18,13 @@ from typing import Any
 
 import torch
 
-from highrank.bench.table import write_csv
 from highrank.data.corpus import load_corpus
 from highrank.recipes import get_recipe, override
 from highrank.runs.folder import Run
 from highrank.runs.provenance import provenance
 from highrank.runs.record import summarize
 from highrank.runs.training import train
+from measure import write_csv
 
 # Small enough for one core, on part of the text. At the recipe's own learning rate of 20, averaging starts too early.
 SMALL = ["model.embed_dim=16", "model.hidden_sizes=48", "model.n_components=2", "train.lr=10", "train.batch_size=8",

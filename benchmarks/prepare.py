@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from highrank.bench.table import write_csv
 from highrank.data.prepared import read_manifest, read_prepared
 from highrank.data.sentences import SentenceColumns
 from highrank.runs.provenance import provenance
+from measure import write_csv
 
 N_WORDS = 150_000
 SENTENCES_AT_ONCE = 40_000

@@ -14,13 +14,13 @@ from typing import Any
 
 import torch
 
-from highrank.bench.step import FAST, PLAIN
-from highrank.bench.table import write_csv
 from highrank.data.corpus import load_corpus
 from highrank.recipes import get_recipe, override
 from highrank.runs.folder import Run
 from highrank.runs.provenance import provenance
 from highrank.runs.training import train
+from measure import write_csv
+from step import FAST, PLAIN
 
 HOWS = {"fast": (FAST, "mixed"), "plain": (PLAIN, "float32")}
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from highrank.analysis import analyze, carrying_state, rank
-from highrank.bench.table import write_csv
+from highrank.analysis import analyze, carrying_state, factors
 from highrank.models import LanguageModel, build_model
 from highrank.recipes import get_recipe
 from highrank.runs.provenance import provenance
+from measure import write_csv
 
 TOKENS, VOCABULARY = 82_430, 10_000
 
@@ -24,7 +24,7 @@ TOKENS, VOCABULARY = 82_430, 10_000
 def measure(name: str, model: LanguageModel, ids: torch.Tensor, driver: str, device: torch.device) -> dict[str, Any]:
     """Analyse a model in float64 and return the seconds of each stage."""
     columns = provenance(device)
-    rank.SVD_DRIVER = driver
+    factors.SVD_DRIVER = driver
     model = model.to(device).double().eval()
     result = analyze(carrying_state(model), ids.to(device))
     return dict(
@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("--recipes", nargs="+", default=["ptb-softmax", "ptb-mos"])
     parser.add_argument("--tokens", type=int, default=TOKENS)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--driver", default=rank.SVD_DRIVER, choices=["gesvd", "gesvdj", "gesvda"])
+    parser.add_argument("--driver", default=factors.SVD_DRIVER, choices=["gesvd", "gesvdj", "gesvda"])
     parser.add_argument("--csv", type=Path, default=Path("rank.csv"))
     arguments = parser.parse_args()
     device = torch.device(arguments.device)

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import torch
 
-from highrank.bench.table import write_csv
 from highrank.runs.corpora import run_corpus
 from highrank.runs.provenance import provenance
 from highrank.runs.text_model import load
+from measure import write_csv
 
 THRESHOLDS = (1 / 16, 1 / 32, 1 / 64, 1 / 256)
 

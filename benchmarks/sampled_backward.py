@@ -21,13 +21,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from highrank.bench.table import write_csv
 from highrank.data.corpus import load_corpus
 from highrank.ops.mos_nll import mos_nll
 from highrank.ops.mos_nll.sampling import RowSample
 from highrank.recipes import get_recipe, override
 from highrank.runs.provenance import provenance
 from highrank.training.stages import Training
+from measure import write_csv
 
 SMALL = ["model.embed_dim=24", "model.hidden_sizes=64", "model.n_components=15"]
 EPS = (1 / 256, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1.0)

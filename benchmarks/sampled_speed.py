@@ -18,17 +18,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from highrank.bench import peers
-from highrank.bench.measure import release_memory, time_blocks, time_call
-from highrank.bench.mos_nll import parse_sizes
-from highrank.bench.step import FAST, PLAIN, step_benchmark
-from highrank.bench.table import write_csv
-from highrank.data.corpus import Corpus
+import peers
 from highrank.ops.mos_nll import mos_nll
-from highrank.recipes import RECIPES, override
+from highrank.recipes import get_recipe, override
 from highrank.runs.provenance import provenance
 from highrank.training.precision import TRAINING_SLAB_BYTES
 from highrank.training.stages import Training
+from measure import release_memory, time_call, write_csv
+from mos_nll import parse_sizes
+from step import time_updates, train_on_random_words, vocabulary_of
 
 PRIOR_SPREAD = 2.6  # standard deviation of the prior's logits
 EPS = (None, 1 / 64, 1 / 32, 1 / 8, 1 / 4, 1.0)
@@ -79,22 +77,13 @@ def time_loss(shape: peers.Shape, eps: float | None, device: torch.device, round
 
 
 def time_step(name: str, eps: float | None, device: torch.device, rounds: int) -> tuple[float, dict[str, Any]]:
-    """Return the share of kept rows and the times of a training step of a recipe, as `highrank bench step` does."""
+    """Return the share of kept rows and the times of a training step of a recipe, as step.py does."""
     cuda = device.type == "cuda"
-    ((row, _),) = step_benchmark(name, False, [], device, rounds).jobs
-    precision = "mixed" if row.how == FAST else "float32"
-    recipe = override(RECIPES[name], [f"train.precision={precision}", f"train.sample_below={eps}"])
-    train = recipe.train
-    words = torch.randint(row.vocabulary, (train.bptt + 1, train.batch_size))
-    corpus = Corpus("random", "word", [""] * row.vocabulary, {"train": words.flatten()}, fingerprint="")
-    training = Training(recipe, corpus, device, graphs=row.how != PLAIN)
-    if train.averaging != "none":
-        training.optimizer.start_averaging()
-    window = words[:-1].to(device), words[1:].to(device)
+    precision = "mixed" if cuda else "float32"
+    recipe = override(get_recipe(name), [f"train.precision={precision}", f"train.sample_below={eps}"])
+    training, window = train_on_random_words(recipe, vocabulary_of(recipe), device, graphs=cuda)
     kept = spread_prior(training, *window, eps) if "-mos" in name else 1.0
-    repeat, warm_up = (5, 4) if cuda else (1, 1)
-    step = training.step
-    return kept, time_blocks(lambda: step(window, 0.0), step.read, rounds, repeat, warm_up)
+    return kept, time_updates(training, window, 0.0, rounds)
 
 
 def spread_prior(training: Training, words: Tensor, targets: Tensor, eps: float | None) -> float:

@@ -21,8 +21,8 @@ os.environ["POLARS_MAX_THREADS"] = os.environ["RAYON_NUM_THREADS"] = "1"  # read
 import numpy as np
 import torch
 
-from highrank.bench.table import write_csv
 from highrank.runs.provenance import provenance
+from measure import write_csv
 
 BLOCK_BYTES = 8 * 2**20
 ROUNDS = 3

@@ -4,9 +4,10 @@
     python benchmarks/step_parts.py --recipes ptb-mos --vocabulary 10000
 
 The parts are the loss (the head, forward and backward), the LSTM layers (forward and backward), the gradient of the
-input embedding, and the update (norm of the gradient, clipping, SGD). "embedding, dense" is what autograd does with a
-tied embedding: it zeroes a (V, D) tensor, adds the rows of the batch into it, and adds the result to the gradient from
-the head. "embedding, rows" adds the rows to that gradient directly. `mib` is the memory that a part must move at least.
+input embedding, and the update (norm of the gradient, clipping, SGD and averaging). "embedding, dense" is what autograd
+does with a tied embedding: it zeroes a (V, D) tensor, adds the rows of the batch into it, and adds the result to the
+gradient from the head. "embedding, rows" adds the rows to that gradient directly. `mib` is the memory that a part must
+move at least.
 """
 
 import argparse
@@ -16,27 +17,22 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-from highrank.bench.measure import release_memory, time_blocks, time_call
-from highrank.bench.table import write_csv
-from highrank.data.corpus import Corpus
 from highrank.recipes import RECIPES, override
 from highrank.runs.provenance import provenance
 from highrank.training.precision import autocast, training_slab_bytes
-from highrank.training.stages import Training
+from measure import release_memory, time_call, write_csv
+from step import time_updates, train_on_random_words
 
 
 def measure(name: str, settings: list[str], vocabulary: int, device: torch.device, rounds: int) -> list[dict]:
     """Return one row per part of a recipe's step, and one for the whole step."""
     recipe = override(RECIPES[name], settings)
     train = recipe.train
-    ids = torch.randint(vocabulary, ((train.bptt + 1) * train.batch_size,))
-    training = Training(recipe, Corpus("random", "word", [""] * vocabulary, {"train": ids}, fingerprint=""), device)
+    training, (words, targets) = train_on_random_words(recipe, vocabulary, device, graphs=True)
     task = training.task
     model = task.model
     optimizer = training.optimizer
-    columns = ids.view(-1, train.batch_size).to(device)
-    words, targets = columns[:-1], columns[1:]
-    step = time_blocks(lambda: training.step((words, targets), 0.0), training.step.read, rounds, 5, 4)
+    step = time_updates(training, (words, targets), 0.0, rounds)
     release_memory()
 
     weight = model.backbone.embedding

@@ -35,7 +35,6 @@ from torch import Tensor, nn
 
 from highrank.analysis.diagnosis import diagnose_gradient, softmaxes_of
 from highrank.analysis.matrix import analyze_rows
-from highrank.bench.table import write_csv
 from highrank.data.corpus import load_corpus
 from highrank.data.text8 import text8_file
 from highrank.data.tokenizer import encode_lines, train_tokenizer
@@ -44,6 +43,7 @@ from highrank.heads import Head, MoCHead, MoSHead, SoftmaxHead
 from highrank.ops.cuda_graph import capture
 from highrank.plotting import HEAD_COLOURS, PURPLE, SKY, pyplot, save_figure
 from highrank.runs.provenance import provenance
+from measure import write_csv
 
 HEADS = {"softmax": "softmax", "moc": "MoC", "mos": "MoS", "residual": "residual MoS", "converted": "converted"}
 CORPORA = {

@@ -7,16 +7,16 @@ Random output layers, with 3 tokens planted as means of other rows, and with 300
 unused tokens of a vocabulary often are. A first small layer warms up the device and is not recorded.
 """
 
-import sys
+import argparse
 import time
 from pathlib import Path
 
 import torch
 
 from highrank.analysis.argmax import find_unargmaxable
-from highrank.bench.table import write_csv
 from highrank.device import find_device
 from highrank.runs.provenance import provenance
+from measure import write_csv
 
 N_UNUSED = 300
 
@@ -46,14 +46,22 @@ def measure(vocabulary: int, dim: int, n_unused: int, device: torch.device) -> d
     }  # fmt: skip
 
 
-if __name__ == "__main__":
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("csv", type=Path)
+    parser.add_argument("sizes", nargs="*", metavar="VxD", default=["10000x280", "50257x768", "128000x4096"])
+    arguments = parser.parse_args()
     device = find_device("auto")
     measure(2000, 64, 0, device)
     rows = []
-    for size in sys.argv[2:] or ["10000x280", "50257x768", "128000x4096"]:
+    for size in arguments.sizes:
         vocabulary, dim = map(int, size.split("x"))
         for n_unused in (0, N_UNUSED):
             row = measure(vocabulary, dim, n_unused, device)
             print(row, flush=True)
             rows.append(row | provenance(device))
-            write_csv(Path(sys.argv[1]), rows)
+            write_csv(arguments.csv, rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -99,7 +99,7 @@ def test_git_ignores_the_folders_that_the_documented_commands_make():
         pytest.skip("not a clone")
     text = "".join(path.read_text() for path in PAGES)
     named = re.findall(r"^highrank .*--(?:out|hf) ([\w-]+)", text, flags=re.M)
-    defaults = ["analysis", "bench", "doctor", "exports", "quickstart-2", "records", "runs", "theory", "uptrained"]
+    defaults = ["analysis", "doctor", "exports", "quickstart-2", "records", "runs", "theory", "uptrained"]
     folders = {f"{name}/" for name in (*named, *defaults)} - {"results/"}  # maintainers commit those
     done = subprocess.run(["git", "check-ignore", *folders], cwd=ROOT, capture_output=True, text=True, check=False)
     assert set(done.stdout.split()) == folders

@@ -7,8 +7,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from highrank.bench import peers
-from highrank.bench.peers import IMPLEMENTATIONS, ONE_SOFTMAX, TORCH_SOFTMAX, relative_error
+import peers
+from peers import IMPLEMENTATIONS, ONE_SOFTMAX, TORCH_SOFTMAX, relative_error
 
 CPU = torch.device("cpu")
 SHAPE = (48, 3, 20, 1000)

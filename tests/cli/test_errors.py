@@ -53,7 +53,7 @@ def test_usage_errors_name_the_argument(arguments, name, tmp_path):
     assert name in fails(*arguments.split(), cwd=tmp_path)
 
 
-@pytest.mark.parametrize("path", [(), ("data",), ("bench",)])
+@pytest.mark.parametrize("path", [(), ("data",)])
 def test_a_group_without_a_command_prints_its_help(path, tmp_path):
     assert "Commands:" in highrank(*path, cwd=tmp_path, check=2).stderr
 
@@ -74,7 +74,7 @@ def test_an_os_error_names_the_file(tmp_path, monkeypatch):
     assert "secret.txt" in fails("recipes", "--json", cwd=tmp_path)
 
 
-@pytest.mark.parametrize("command", ["quickstart", "theory", "report", "bench mos-nll", "bench lstm", "bench step"])
+@pytest.mark.parametrize("command", ["quickstart", "theory", "report"])
 def test_output_folders_are_checked_before_the_work(command, tmp_path):
     (tmp_path / "file").write_text("x")
     (tmp_path / "records").mkdir()

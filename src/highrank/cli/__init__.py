@@ -9,7 +9,6 @@ import typer
 from highrank._version import __version__
 from highrank.cli import (
     analyze,
-    bench,
     chat,
     compare,
     data,
@@ -118,4 +117,3 @@ app.command(short_help="Find where one run predicts better than another.")(compa
 app.command(short_help="Show every result beside the paper's.")(report.report)
 app.command(short_help="Check the paper's theory on a finite language.")(theory.theory)
 app.add_typer(data.app, name="data", short_help="List, get, check, make and prepare corpora.")
-app.add_typer(bench.app, name="bench", short_help="Time the loss, the LSTM and training steps.")
