@@ -33,32 +33,6 @@ def test_a_narrow_table_keeps_every_digit(screen):
     assert numbers == ["1.84e-01", "7.8e-04", "21,500,620"]
 
 
-def wide_table():
-    table = Table("name", *(f"column{i}" for i in range(12)), "empty", title="a title")
-    for name in ("first", "second"):
-        table.add_row(name, *(f"{name}{i}" for i in range(12)), "-")
-    return table
-
-
-def test_a_wide_table_continues_below_itself(screen):
-    file = screen(width=80)
-    console.print_in_parts(wide_table(), repeat=1)
-    text = file.getvalue()
-    assert max(map(len, text.splitlines())) <= 80
-    assert text.count("a title") == 1
-    assert text.count("name") == 2
-    assert all(f"column{i}" in text and f"second{i}" in text for i in range(12))
-
-
-def test_a_table_that_fits_is_printed_once_without_empty_columns(screen):
-    file = screen(width=300)
-    console.print_in_parts(wide_table(), repeat=1)
-    text = file.getvalue()
-    assert text.count("name") == 1
-    assert "column11" in text
-    assert "empty" not in text
-
-
 def test_progress_on_a_terminal_shows_the_name_of_the_stage(screen):
     file = screen(terminal=True)
     with console.progress() as on_stage:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Column, Table
+from rich.table import Table
 
 from highrank.progress import OnStage
 
@@ -49,40 +49,6 @@ def print_table(table: Table) -> None:
     for column in table.columns:
         column.overflow = "fold"
     out.print(table)
-
-
-def print_in_parts(table: Table, repeat: int) -> None:
-    """Print a table that, where too wide for the screen, continues below itself, repeating its first columns.
-
-    Columns in which every cell is empty or "-" are left out.
-    """
-    first = table.columns[:repeat]
-    rest = [column for column in table.columns[repeat:] if {*column.cells} - {"", "-"}]
-    title = table.title
-    while rest:
-        count = len(rest)
-        while count > 1 and _natural_width(_part(table, [*first, *rest[:count]])) > out.width:
-            count -= 1
-        part = _part(table, [*first, *rest[:count]])
-        part.title = title
-        print_table(part)
-        title = None
-        rest = rest[count:]
-
-
-def _part(table: Table, columns: list[Column]) -> Table:
-    """Return a table that consists of some columns of `table`."""
-    part = Table(title_justify="left")
-    for column in columns:
-        part.add_column(column.header, justify=column.justify, no_wrap=column.no_wrap)
-    for row, *cells in zip(table.rows, *(column.cells for column in columns), strict=True):
-        part.add_row(*cells, end_section=row.end_section)
-    return part
-
-
-def _natural_width(table: Table) -> int:
-    """Return the width of a table on a screen without edges."""
-    return out.measure(table, options=out.options.update_width(10_000)).maximum
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from highrank.cli.console import out, print_in_parts, print_json, say
+from highrank.cli.console import out, print_json, print_table, say
 from highrank.cli.options import AsJson, complete_recipe
 
 if TYPE_CHECKING:
@@ -39,9 +39,10 @@ def recipes(
         group = [recipe for recipe in chosen if recipe.data.corpus == corpus]
         title = f"corpus {corpus}" if corpus else "your own text: --set data.corpus=FOLDER"
         if names:
-            table = _side_by_side(group)
-            table.title = title
-            print_in_parts(table, repeat=1)
+            column = sum(max(16, len(recipe.name) + 3) for recipe in group) / len(group)  # its mean width
+            fitting = max(1, int((out.width - 32) / column))  # beside the names of the settings
+            for i in range(0, len(group), fitting):
+                print_table(_side_by_side(group[i : i + fitting], title if i == 0 else None))
         else:
             say(title, style="bold")
         _print_descriptions(group)
@@ -61,13 +62,11 @@ def _print_descriptions(group: "list[AnyRecipe]") -> None:
     out.print(table, "")
 
 
-def _side_by_side(group: "list[AnyRecipe]") -> Table:
-    """Return a table with one column per recipe and one row per setting; names and values are never wrapped."""
+def _side_by_side(group: "list[AnyRecipe]", title: str | None) -> Table:
+    """Return a table with one column per recipe and one row per setting."""
     from highrank.recipes.settings import format_setting
 
-    table = Table()
-    for name in ("", *(recipe.name for recipe in group)):
-        table.add_column(name, no_wrap=True)
+    table = Table("", *(recipe.name for recipe in group), title=title, title_justify="left")
     for part in group[0].specs():
         for field in dataclasses.fields(group[0].specs()[part]):
             values = [format_setting(getattr(recipe.specs()[part], field.name)) for recipe in group]
