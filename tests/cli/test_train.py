@@ -222,7 +222,7 @@ def assert_same_folders(a: Path, b: Path) -> None:
 
 def test_a_killed_process_resumes_bit_for_bit(place):
     """SIGKILL several times, at whatever moment it hits, each time followed by --resume."""
-    extra = "data.corpus=toy train.nonmono=1 train.max_epochs=8 train.micro_batch_size=2"
+    extra = "data.corpus=toy train.nonmono=1 train.max_epochs=8"
     extra += " train.finetunes=1 train.finetune_max_epochs=4"
     arguments = ("train", "ptb-mos", *settings(extra), "--checkpoint-every", 0)
     highrank(*arguments, "--out", "whole", cwd=place)

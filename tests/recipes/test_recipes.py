@@ -72,14 +72,14 @@ def test_the_plus_recipes_change_only_the_training(name):
 def test_settings_override_values_of_every_type():
     recipe = override(
         get_recipe("ptb-mos"),
-        ["train.lr=15", "model.hidden_sizes=96,62", "train.micro_batch_size=4", "model.tied=false", "data.level=char"],
+        ["train.lr=15", "model.hidden_sizes=96,62", "train.updates_per_epoch=4", "model.tied=false", "data.level=char"],
     )
     assert recipe.train.lr == 15.0
     assert recipe.model.hidden_sizes == (96, 62)
-    assert recipe.train.micro_batch_size == 4
+    assert recipe.train.updates_per_epoch == 4
     assert recipe.model.tied is False
     assert recipe.data.level == "char"
-    assert override(recipe, ["train.micro_batch_size=none"]).train.micro_batch_size is None
+    assert override(recipe, ["train.updates_per_epoch=none"]).train.updates_per_epoch is None
 
 
 @pytest.mark.parametrize(
@@ -112,8 +112,7 @@ def test_settings_override_values_of_every_type():
         ("train.clip=0", "train.clip"),
         ("train.max_epochs=0", "train.max_epochs"),
         ("train.finetune_max_epochs=0", "train.finetune_max_epochs"),
-        ("train.micro_batch_size=0", "train.micro_batch_size"),
-        ("train.micro_batch_size=5", "train.micro_batch_size"),
+        ("train.updates_per_epoch=0", "train.updates_per_epoch"),
         ("train.seed=9223372036854775808", "train.seed"),
         ("model.head=softmax", "model.embed_dim"),
         ("train.averaging=two-tail", 'train.averaging .*"two-tailed"'),

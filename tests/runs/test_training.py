@@ -39,7 +39,7 @@ class Killer(Callbacks):
 
 @pytest.mark.parametrize("stop_after", [7, 37])
 def test_an_interrupted_run_resumes_exactly(toy_corpus, tmp_path, stop_after):
-    recipe = changed(nonmono=1, max_epochs=3, finetunes=1, finetune_max_epochs=2, micro_batch_size=2)
+    recipe = changed(nonmono=1, max_epochs=3, finetunes=1, finetune_max_epochs=2)
     whole, cut = Run(tmp_path / "whole"), Run(tmp_path / "cut")
     train(recipe, toy_corpus, whole, CPU)
     calls = 0

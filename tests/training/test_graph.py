@@ -60,7 +60,7 @@ def test_every_replay_draws_new_dropout_masks(toy_corpus, settings):
     window = next(training.minibatches())
     seen = set()
     for _ in range(5):
-        training.task.carried[0].zero_()
+        training.task.carried.zero_()
         training.update(window)
         seen.add(training.read_totals())
     assert len(seen) == 5
@@ -75,7 +75,7 @@ def test_capturing_changes_nothing(toy_corpus):
     assert torch.equal(torch.cuda.get_rng_state(), generator)
     assert all(torch.equal(a, p) for a, p in zip(before, training.model.parameters(), strict=True))
     assert training.step.read().tokens == 0
-    assert not any(h.any() for state in training.task.hidden for h, _ in state)
+    assert not training.task.carried.any()
 
 
 def test_dropout_does_not_depend_on_when_graphs_are_captured(toy_corpus):
@@ -96,7 +96,7 @@ def test_non_finite_steps_are_skipped_on_the_device(toy_corpus):
     training = make(toy_corpus, [], graphs=True)
     losses(training, 3)
     before = [p.detach().clone() for p in training.model.parameters()]
-    training.task.hidden[0][0][0].fill_(torch.inf)
+    training.task.hidden[0][0].fill_(torch.inf)
     losses(training, 1)
     assert training.state.skipped == 1
     assert all(torch.equal(a, p) for a, p in zip(before, training.model.parameters(), strict=True))

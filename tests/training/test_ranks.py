@@ -26,7 +26,6 @@ NO_DROPOUT = {"dropout_input": 0.0, "weight_drop": 0.0}
 SETTINGS = {
     "plain": {},
     "shuffled": {"partial_shuffle": True},
-    "micro-batches": {"micro_batch_size": 2, "batch_size": 8},
     "two-tailed": {"averaging": "two-tailed"},
 }
 

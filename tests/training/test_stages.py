@@ -83,10 +83,10 @@ def test_the_load_penalty_evens_the_prior(toy_corpus):
 def test_an_epoch_starts_with_zero_hidden_states_and_empty_sums(toy_corpus):
     training = start(toy_corpus)
     losses(training, 3)
-    assert all(h.any() for state in training.task.hidden for h, _ in state)
+    assert all(h.any() for h, _ in training.task.hidden)
     assert training.state.loss_tokens == 4 * training.state.row > 0
     training.end_epoch(3.0)
-    assert not any(x.any() for state in training.task.hidden for pair in state for x in pair)
+    assert not training.task.carried.any()
     state = training.state
     assert (state.epoch, state.row, state.loss_sum, state.loss_tokens) == (1, 0, 0.0, 0)
 
@@ -173,7 +173,7 @@ def test_short_epochs_continue_the_pass(toy_corpus):
     assert seen == expected
     assert training.state.row == 0
     assert training.state.epoch == -(-len(expected) // 3)
-    assert not any(hidden.any() for hidden in training.task.carried)
+    assert not training.task.carried.any()
 
 
 # --- stages ---------------------------------------------------------------------------------------------------------
@@ -256,7 +256,7 @@ def test_finetuning_on_request_drops_the_current_epoch(toy_corpus):
     training.start_finetuning()
     state = training.state
     assert (state.stage, state.stage_epoch, state.epoch, state.row, state.loss_tokens) == (1, 0, 1, 0, 0)
-    assert not any(x.any() for layers in training.task.hidden for pair in layers for x in pair)
+    assert not training.task.carried.any()
     assert state.stages[0].ended == "on request"
 
 

@@ -1,4 +1,4 @@
-"""One update: micro-batches, the loss, learning rates, penalties, clipping, and windows that are not finite."""
+"""One update: the loss, learning rates, penalties, clipping, and windows that are not finite."""
 
 import math
 
@@ -17,30 +17,9 @@ def take(training, n):
     return [minibatch for _, minibatch in zip(range(n), training.minibatches(), strict=False)]
 
 
-@pytest.mark.parametrize("head", ["softmax", "mos"])
-def test_micro_batches_give_the_gradient_of_the_whole_batch(toy_corpus, head):
-    model = {"dropout_input": 0.0, "weight_drop": 0.0, "head": head, "hidden_sizes": (10, 6)}
-    gradients, states = [], []
-    for micro in (None, 1, 2):
-        recipe = changed(model=model, micro_batch_size=micro, clip=1e9)
-        training = Training(recipe, toy_corpus, CPU)
-        training.model.double()
-        training.task.new_hidden()  # in float64
-        training.optimizer.step = lambda *_: None  # keep the weights, so that the second window is comparable too
-        for window in take(training, 2):
-            training.update(window)
-        gradients.append([p.grad for p in training.model.parameters()])
-        states.append(torch.cat([h for state in training.task.hidden for h, _ in state[:1]]))
-    for other in (1, 2):
-        torch.testing.assert_close(states[other], states[0])
-        for a, b in zip(gradients[other], gradients[0], strict=True):
-            torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize("micro", [None, 2])
-def test_the_loss_of_an_epoch_is_the_mean_over_its_tokens(toy_corpus, micro):
-    """It does not depend on the window lengths or the micro-batches: reading the columns at once gives the same."""
-    recipe = changed(model={"dropout_input": 0.0, "weight_drop": 0.0}, micro_batch_size=micro, lr=1e-12)
+def test_the_loss_of_an_epoch_is_the_mean_over_its_tokens(toy_corpus):
+    """It does not depend on the window lengths: reading the columns at once gives the same."""
+    recipe = changed(model={"dropout_input": 0.0, "weight_drop": 0.0}, lr=1e-12)
     training = Training(recipe, toy_corpus, CPU)
     losses(training, 1000)
     stream = training.task.stream
@@ -96,7 +75,7 @@ def test_the_loss_gets_more_memory_on_a_gpu_unless_the_head_sets_its_own(toy_cor
     loss = lambda g, targets, *, slab_bytes: seen.append(slab_bytes) or torch.zeros(targets.shape)  # noqa: E731
     monkeypatch.setattr(head, "nll", loss)
     (window,) = take(training, 1)
-    task.score(*window.tensors, task.hidden[0])
+    task.score(*window.tensors, task.hidden)
     assert seen == [own or (TRAINING_SLAB_BYTES if device == "cuda" else None)]
     assert head.slab_bytes == own
 
@@ -126,7 +105,7 @@ def test_a_window_that_is_not_finite_is_skipped_and_counted(toy_corpus):
     training = Training(TOY, toy_corpus, CPU)
     assert math.isfinite(losses(training, 1)[0])
     before = [p.detach().clone() for p in training.model.parameters()]
-    training.task.hidden[0][0][0].fill_(math.inf)
+    training.task.hidden[0][0].fill_(math.inf)
     assert not math.isfinite(losses(training, 1)[0])
     assert training.state.skipped == 1
     assert training.state.skipped_in_a_row == 1

@@ -69,7 +69,6 @@ class ScheduleSpec:
 class TrainSpec(ScheduleSpec):
     """A schedule, the windows over the columns of a text, and the penalties of a language model."""
 
-    micro_batch_size: int | None = None  # None: the whole batch at once
     bptt: int = 70  # mean window length
     max_over_bptt: int = 20  # the longest window is bptt + this
     window_multiple: int = 1  # window lengths are rounded to multiples of this, so that few CUDA graphs are needed

@@ -96,11 +96,6 @@ def _check_language(recipe: Recipe) -> None:
         raise UserError(f"model.lower_components has {len(lower)} sizes: at most one per layer below the last.")
     if train.load_penalty and model.head == "softmax":
         raise UserError("train.load_penalty needs a mixture: a softmax head has no prior.")
-    if train.micro_batch_size and train.batch_size % train.micro_batch_size:
-        raise UserError(
-            f"train.batch_size ({train.batch_size}) must be a multiple of train.micro_batch_size "
-            f"({train.micro_batch_size})."
-        )
 
 
 def _check_dialog(recipe: DialogRecipe) -> None:

@@ -109,21 +109,15 @@ def _restore_optimizer(training: Training, tensors: dict[str, Tensor]) -> None:
 
 
 def _hidden_tensors(training: Training) -> dict[str, Tensor]:
-    if not training.task.carried:
-        return {}
-    hidden = torch.cat(training.task.carried)
+    hidden = training.task.carried
     if training.ranks.connected:
         hidden = torch.cat(training.ranks.gather(hidden.cpu()))
     return {"hidden": hidden}
 
 
 def _restore_hidden(training: Training, tensors: dict[str, Tensor]) -> None:
-    if not training.task.carried or "hidden" not in tensors:
-        return
-    rows = tensors["hidden"][training.ranks.columns(training.train.batch_size)]
-    sizes = [len(hidden) for hidden in training.task.carried]
-    for hidden, saved in zip(training.task.carried, rows.split(sizes), strict=True):
-        hidden.copy_(saved)
+    if "hidden" in tensors:
+        training.task.carried.copy_(tensors["hidden"][training.ranks.columns(training.train.batch_size)])
 
 
 # --- random generators ----------------------------------------------------------------------------------------------

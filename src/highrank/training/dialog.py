@@ -38,7 +38,7 @@ class DialogTask:
         self.mean_tokens = self.batches["train"].n_tokens / self.pass_length
         self.model: Seq2Seq = build_seq2seq(recipe.model, corpus.vocab_size).to(device)
         self.model.head.sample_below = train.sample_below
-        self.carried: list[Tensor] = []
+        self.carried = torch.empty(0, device=device)  # nothing
 
     def start_stage(self, stage: int) -> None:
         pass
@@ -60,7 +60,7 @@ class DialogTask:
         tokens = batch.target_mask.sum()
         total = self.score(batch).sum()
         (total / self.mean_tokens * self.precision.loss_scale).backward()
-        return Backward(total.detach().double() / tokens, tokens, [])
+        return Backward(total.detach().double() / tokens, tokens, self.carried)
 
     def score(self, batch: Batch) -> Tensor:
         """Run the model's forward pass in the precision of training; the loss of padding is 0."""

@@ -8,8 +8,9 @@ load (B, K) is the sum of the mixture weights over time: the last term makes com
 With `train.partial_shuffle` every pass starts by rotating the columns. The sentences of a prepared corpus are permuted
 instead (`data.sentences`).
 
-Shapes: T rows, B columns; words and targets of a window are (length, B). The batch may be split into micro-batches,
-each with its own hidden state.
+Shapes: T rows, B columns; words and targets of a window are (length, B).
+
+    # differs from the paper's code: the whole batch is computed at once, not in micro-batches.
 """
 
 from collections.abc import Iterator
@@ -48,8 +49,7 @@ class LanguageTask:
         width = self.part.stop - self.part.start
         if width == 0:
             raise UserError(f"{ranks.size} processes cannot share {batch_size} columns: raise train.batch_size.")
-        micro = recipe.train.micro_batch_size or width
-        self.micro_batches = [slice(start, min(start + micro, width)) for start in range(0, width, micro)]
+        self.share = width / batch_size  # of this rank in the batch; losses and gradients of all ranks are summed
         self.columns: Tensor | SentenceColumns
         if corpus.texts is None:
             self.columns = columns(corpus.splits["train"], batch_size)[:, self.part].to(device)  # (T, B)
@@ -61,17 +61,12 @@ class LanguageTask:
         self.new_hidden()
 
     def new_hidden(self) -> None:
-        """Allocate zero hidden states, in the dtype of the model."""
-        model = self.model
-        # One tensor per micro-batch holds h and c of all layers side by side, so a few kernels update all of them.
-        sizes = [x.shape[1] for state in model.initial_state(1) for x in state]
-        self.carried = [
-            torch.cat([x for state in model.initial_state(part.stop - part.start) for x in state], dim=1)
-            for part in self.micro_batches
-        ]
-        parts = [carried.split(sizes, dim=1) for carried in self.carried]
-        # Views into `carried`, by micro-batch and layer.
-        self.hidden: list[list[State]] = [list(zip(p[::2], p[1::2], strict=True)) for p in parts]
+        """Allocate a zero hidden state, in the dtype of the model."""
+        states = [x for pair in self.model.initial_state(self.part.stop - self.part.start) for x in pair]
+        # One tensor holds h and c of all layers side by side, so a few kernels update all of them.
+        self.carried = torch.cat(states, dim=1)
+        parts = self.carried.split([x.shape[1] for x in states], dim=1)
+        self.hidden: list[State] = list(zip(parts[::2], parts[1::2], strict=True))  # by layer; views into `carried`
 
     @property
     def pass_length(self) -> int:
@@ -104,21 +99,15 @@ class LanguageTask:
     def backward(self, *tensors: Tensor) -> Backward:
         words, targets = tensors
         train = self.train
-        scale = self.precision.loss_scale
-        loss = torch.zeros((), dtype=torch.float64, device=self.device)
-        carried = []
-        for part, state in zip(self.micro_batches, self.hidden, strict=True):
-            nll, hidden = self.score(words[:, part], targets[:, part], state)
-            mean = nll.mean()
-            share = (part.stop - part.start) / train.batch_size  # losses and gradients of all ranks are summed
-            last = hidden.g[..., : hidden.raw.shape[-1]]  # without the states of lower layers
-            penalty = activation_penalty(last, hidden.raw, train.alpha, train.beta)
-            if train.load_penalty:
-                penalty = penalty + train.load_penalty * self.load_variation(hidden.g)
-            ((mean + penalty) * (share * scale)).backward()
-            loss += mean.detach().double() * share
-            carried.append(torch.cat([x for pair in hidden.state for x in pair], dim=1))
-        return Backward(loss, len(words) * train.batch_size, carried)
+        nll, hidden = self.score(words, targets, self.hidden)
+        mean = nll.mean()
+        last = hidden.g[..., : hidden.raw.shape[-1]]  # without the states of lower layers
+        penalty = activation_penalty(last, hidden.raw, train.alpha, train.beta)
+        if train.load_penalty:
+            penalty = penalty + train.load_penalty * self.load_variation(hidden.g)
+        ((mean + penalty) * (self.share * self.precision.loss_scale)).backward()
+        carried = torch.cat([x for pair in hidden.state for x in pair], dim=1)
+        return Backward(mean.detach().double() * self.share, len(words) * train.batch_size, carried)
 
     def score(self, words: Tensor, targets: Tensor, state: list[State]) -> tuple[Tensor, Hidden]:
         """Run the model's forward pass in the precision of training; return nll and hidden states."""

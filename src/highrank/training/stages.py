@@ -192,8 +192,7 @@ class Training:
     def _rewind(self) -> None:
         """Return to the start of the training data, with zero hidden states."""
         self.state.row = 0
-        for hidden in self.task.carried:
-            hidden.zero_()
+        self.task.carried.zero_()
 
     def _next_stage(self, ended: str | None = None) -> None:
         """Evaluate the best weights on valid and test, and start the next stage from them."""

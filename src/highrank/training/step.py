@@ -90,8 +90,7 @@ class Step:
         shrink = (self.train.clip / (norm + 1e-6 * scale)).clamp(max=1 / scale)
         self.optimizer.step(self._lr, shrink, finite)
 
-        for current, new in zip(self.task.carried, carried, strict=True):
-            current.copy_(torch.where(finite, new, 0.0))
+        self.task.carried.copy_(torch.where(finite, carried, 0.0))
         counted = finite.double()
         self._totals[:3] += torch.stack([torch.where(finite, loss, 0.0) * tokens, counted * tokens, 1 - counted])
         self._totals[3:] = torch.stack([(self._totals[3] + 1) * (1 - counted), loss])

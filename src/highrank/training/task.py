@@ -28,12 +28,12 @@ class Backward(NamedTuple):
 
     loss: Tensor  # 0-dim float64: the mean in nats per token, without penalties; this rank's share in it
     tokens: Tensor | int  # in that mean, of all ranks
-    carried: list[Tensor]  # the new values of `Task.carried`
+    carried: Tensor  # the new value of `Task.carried`
 
 
 class Task(Protocol):
     precision: Precision
-    carried: list[Tensor]  # hidden states that each update passes on to the next; zero at the start of a pass
+    carried: Tensor  # hidden states that each update passes on to the next, if any; zero at the start of a pass
 
     @property
     def model(self) -> nn.Module: ...
