@@ -27,5 +27,5 @@ def test_a_restored_training_continues_bit_for_bit(toy_corpus, averaging):
     expected = losses(training, 4)
     torch.set_rng_state(rng)
     assert losses(restored, 4) == expected
-    for a, b in zip(training.optimizer.state(), restored.optimizer.state(), strict=True):
+    for a, b in zip(training.optimizer.state().values(), restored.optimizer.state().values(), strict=True):
         assert torch.equal(a, b)

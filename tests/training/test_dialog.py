@@ -103,5 +103,5 @@ def test_graphs_and_eager_steps_agree_without_dropout(toy_dialogs, precision):
     assert isinstance(graphed.step, GraphedStep)
     expected = losses(eager, 8)
     assert losses(graphed, 8) == pytest.approx(expected, rel=1e-3 if precision != "float32" else 1e-5)
-    for x, y in zip(graphed.optimizer.state(), eager.optimizer.state(), strict=True):
+    for x, y in zip(graphed.optimizer.state().values(), eager.optimizer.state().values(), strict=True):
         torch.testing.assert_close(x, y, rtol=1e-2, atol=2e-3)

@@ -33,7 +33,7 @@ def test_graphs_and_eager_steps_agree_without_dropout(toy_corpus, precision, ave
             eager.optimizer.start_averaging()
         a, b = losses(graphed, 10), losses(eager, 10)
         assert a == pytest.approx(b, rel=1e-3 if precision != "float32" else 1e-5)
-    for x, y in zip(graphed.optimizer.state(), eager.optimizer.state(), strict=True):
+    for x, y in zip(graphed.optimizer.state().values(), eager.optimizer.state().values(), strict=True):
         torch.testing.assert_close(x, y, rtol=1e-2, atol=2e-3)
     assert graphed.optimizer.n_averaged == eager.optimizer.n_averaged == 10
 

@@ -10,7 +10,7 @@ from highrank.training.nt_asgd import NTASGD, is_worse
 def make(weight_decay=0.0):
     torch.manual_seed(3)
     p = nn.Parameter(torch.randn(4, dtype=torch.float64))
-    return p, NTASGD([p], weight_decay)
+    return p, NTASGD({"p": p}, weight_decay)
 
 
 def step(optimizer, lr, scale=1.0, apply=True):

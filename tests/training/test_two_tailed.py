@@ -54,7 +54,7 @@ def walk(optimizer, p, evaluations, noise):
 @pytest.mark.parametrize("noise", [0.5, 3.0])
 def test_it_equals_the_published_algorithm(noise):
     p = nn.Parameter(torch.full((5,), 3.0, dtype=torch.float64))
-    iterates, results, loss = walk(TwoTailed([p]), p, 30, noise)
+    iterates, results, loss = walk(TwoTailed({"p": p}), p, 30, noise)
     expected = slow(iterates, loss)
     for mine, theirs in zip(results, expected, strict=True):
         assert mine[2:] == theirs[2:]
@@ -68,7 +68,7 @@ def test_it_equals_the_published_algorithm(noise):
 
 def test_evaluation_does_not_change_the_weights():
     p = nn.Parameter(torch.full((5,), 3.0, dtype=torch.float64))
-    optimizer = TwoTailed([p])
+    optimizer = TwoTailed({"p": p})
     walk(optimizer, p, 10, 1.0)
     before, long, short = p.detach().clone(), optimizer.averages[0].clone(), optimizer.short[0].clone()
     seen = []
@@ -86,7 +86,7 @@ def test_evaluation_does_not_change_the_weights():
 
 def test_a_tie_goes_to_the_weights_themselves():
     p = nn.Parameter(torch.full((5,), 3.0, dtype=torch.float64))
-    optimizer = TwoTailed([p])
+    optimizer = TwoTailed({"p": p})
     walk(optimizer, p, 10, 1.0)
     losses = iter([1.0, 1.0, 2.0])
     assert optimizer.evaluate(lambda: next(losses)) == 1.0
@@ -97,36 +97,51 @@ def test_averages_grow_where_an_epoch_is_one_update(monkeypatch):
     """An average of one iterate is not better than the iterate, and must still be kept."""
     monkeypatch.setitem(globals(), "UPDATES", 1)
     p = nn.Parameter(torch.full((5,), 0.1, dtype=torch.float64))
-    _, results, _ = walk(TwoTailed([p]), p, 30, 1.0)
+    _, results, _ = walk(TwoTailed({"p": p}), p, 30, 1.0)
     assert max(length for _, _, length, *_ in results) > 5
 
 
-def test_the_state_holds_everything_that_a_step_changes():
+def test_an_optimizer_continues_from_the_state_of_another():
+    p, q = (nn.Parameter(torch.full((5,), 3.0, dtype=torch.float64)) for _ in range(2))
+    optimizer, restored = TwoTailed({"p": p}), TwoTailed({"p": q})
+    walk(optimizer, p, 10, 1.0)
+    optimizer.long_is_best.fill_(True)
+    optimizer.short_is_new.fill_(False)
+    q.data.copy_(p.data)
+    restored.load_state(optimizer.state())
+    assert (restored.uses_averages, restored.short_is_new) == (True, False)
+    results = [walk(one, x, 10, 1.0)[1] for one, x in ((optimizer, p), (restored, q))]
+    for mine, theirs in zip(*results, strict=True):
+        assert torch.equal(mine[1], theirs[1])
+        assert mine[2:] == theirs[2:]
+    assert all(x.equal(restored.state()[name]) for name, x in optimizer.state().items())
+
+
+def test_averages_that_a_state_lacks_start_at_the_weights():
     p = nn.Parameter(torch.ones(3))
-    optimizer = TwoTailed([p])
-    expected = [optimizer.n_averaged, *optimizer.averages, optimizer.n_short, *optimizer.short]
-    assert len(optimizer.state()) == len(expected)
-    assert all(a is b for a, b in zip(optimizer.state(), expected, strict=True))
-    optimizer.set_short(3, long_won=True, fresh=False)
-    assert (optimizer.n_short.item(), optimizer.long_won, optimizer.fresh) == (3, True, False)
+    optimizer = TwoTailed({"p": p})
+    p.data.fill_(2)
+    optimizer.load_state({"averages/p": torch.full((3,), 4.0)})
+    assert optimizer.averages[0].tolist() == [4] * 3
+    assert optimizer.short[0].tolist() == [2] * 3
 
 
 def test_a_skipped_update_changes_nothing():
     p = nn.Parameter(torch.ones(3))
-    optimizer = TwoTailed([p])
+    optimizer = TwoTailed({"p": p})
     walk(optimizer, p, 3, 0.1)
-    before = [x.clone() for x in (p.detach(), *optimizer.state())]
+    before = [x.clone() for x in (p.detach(), *optimizer.state().values())]
     p.grad = torch.full_like(p, torch.nan)
     optimizer.step(torch.tensor(0.1), torch.tensor(1.0), torch.tensor(False))
-    assert all(torch.equal(a, b) for a, b in zip(before, (p.detach(), *optimizer.state()), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(before, (p.detach(), *optimizer.state().values()), strict=True))
 
 
 def test_a_new_stage_starts_new_averages():
     p = nn.Parameter(torch.ones(3))
-    optimizer = TwoTailed([p])
+    optimizer = TwoTailed({"p": p})
     walk(optimizer, p, 10, 1.0)
     optimizer.start_averaging()
-    assert not optimizer.long_won
+    assert not optimizer.uses_averages
     assert int(optimizer.n_short) == int(optimizer.n_averaged) == 0
     _, results, _ = walk(optimizer, p, 1, 1.0)
     assert results[0][2] in (1, UPDATES)

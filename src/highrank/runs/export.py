@@ -117,7 +117,6 @@ def _best_weights_only(checkpoint: Checkpoint, averaging: bool, epoch_is_pass: b
         loss_sum=0.0,
         loss_tokens=0,
         history=[] if averaging else state.history,
-        n_averaged=0,
     )
     # Without the generators, the next piece would repeat the dropout masks of the first.
     generators = {name: tensor for name, tensor in checkpoint.tensors.items() if name.startswith("rng/")}

@@ -38,7 +38,3 @@ class Adam:
             v.lerp_(grad.square(), rate_2.to(v.dtype))
             directions.append(m / bias_1.to(m.dtype) / ((v / bias_2.to(v.dtype)).sqrt() + EPSILON))
         return directions
-
-    def state(self) -> list[Tensor]:
-        """Return every tensor that `directions` changes."""
-        return [self.t, *self.m, *self.v]

@@ -12,16 +12,15 @@ from torch import Tensor
 
 from highrank.training.stages import Training
 from highrank.training.state import TrainingState, Weights, set_weights
-from highrank.training.two_tailed import TwoTailed
 
 
 @dataclass
 class Checkpoint:
     """The state of training, its tensors and the best weights.
 
-    The tensors are named weights/<parameter>, averages/<parameter> and short/<parameter> for the averages, if any,
-    hidden (one row per column of the batch), rng/torch and rng/cuda, with /1, /2, ... for further ranks; with Adam also
-    m/<parameter>, v/<parameter> and t. Hidden states and moments that are missing start from zero.
+    The tensors are named weights/<parameter>, hidden (one row per column of the batch), rng/torch and rng/cuda, with
+    /1, /2, ... for further ranks; those of the optimiser are named by `NTASGD.state`. An export may leave out hidden
+    states, which then start from zero, and parts of the optimiser's state (`NTASGD.load_state`).
     """
 
     state: TrainingState
@@ -32,31 +31,27 @@ class Checkpoint:
 def take_checkpoint(training: Training) -> Checkpoint:
     """Return a checkpoint. Its tensors are shared with the model, not copied. Raise a DivergedError if it diverged."""
     training.read_totals()
-    optimizer = training.optimizer
     state = replace(
         training.state,
         history=list(training.state.history),
         stages=list(training.state.stages),
-        n_averaged=int(optimizer.n_averaged.item()),
         window_rng=dict(training.rng.bit_generator.state),
     )
-    if isinstance(optimizer, TwoTailed):
-        state.n_short = int(optimizer.n_short.item())
-        state.long_won = optimizer.long_won
-        state.fresh = optimizer.fresh
-    tensors = _optimizer_tensors(training) | _hidden_tensors(training) | _generator_tensors(training)
+    weights = {f"weights/{name}": parameter.detach() for name, parameter in training.model.named_parameters()}
+    tensors = weights | training.optimizer.state() | _hidden_tensors(training) | _generator_tensors(training)
     return Checkpoint(state, tensors, training.best)
 
 
 def restore_checkpoint(training: Training, checkpoint: Checkpoint) -> None:
-    """Continue from `checkpoint`. Raise a KeyError or ValueError if its tensors do not fit the model."""
+    """Continue from `checkpoint`. Raise an error if its tensors do not fit the model."""
     state = checkpoint.state
     training.state = state
     training.best = checkpoint.best
     training.rng.bit_generator.state = state.window_rng
     training.step.skipped_in_a_row = state.skipped_in_a_row
     training.task.start_stage(state.stage)
-    _restore_optimizer(training, checkpoint.tensors)
+    set_weights(training.model, under("weights/", checkpoint.tensors))
+    training.optimizer.load_state(checkpoint.tensors)
     _restore_hidden(training, checkpoint.tensors)
     _restore_generators(training, checkpoint.tensors)
 
@@ -64,45 +59,6 @@ def restore_checkpoint(training: Training, checkpoint: Checkpoint) -> None:
 def under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors whose names start with `prefix`, without it."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-
-
-# --- weights, averages and moments ----------------------------------------------------------------------------------
-
-
-def _optimizer_tensors(training: Training) -> dict[str, Tensor]:
-    optimizer = training.optimizer
-    lists = {"weights": optimizer.parameters}
-    if optimizer.averages is not None:
-        lists["averages"] = optimizer.averages
-    if isinstance(optimizer, TwoTailed):
-        lists["short"] = optimizer.short
-    if optimizer.adam is not None:
-        lists |= {"m": optimizer.adam.m, "v": optimizer.adam.v}
-    names = [name for name, _ in training.model.named_parameters()]
-    tensors = {f"{kind}/{name}": x for kind, values in lists.items() for name, x in zip(names, values, strict=True)}
-    return tensors if optimizer.adam is None else tensors | {"t": optimizer.adam.t}
-
-
-def _restore_optimizer(training: Training, tensors: dict[str, Tensor]) -> None:
-    model = training.model
-    optimizer = training.optimizer
-    state = training.state
-    # The optimiser copies averages from the parameters, so load each average there first, the weights last.
-    if averages := under("averages/", tensors):
-        set_weights(model, averages)
-        optimizer.start_averaging()
-    optimizer.n_averaged.fill_(state.n_averaged)
-    short = under("short/", tensors)
-    if short and isinstance(optimizer, TwoTailed):
-        set_weights(model, short)
-        optimizer.set_short(state.n_short, state.long_won, state.fresh)
-    set_weights(model, under("weights/", tensors))
-    adam = optimizer.adam
-    if adam is not None and "t" in tensors:
-        adam.t.copy_(tensors["t"])
-        for (name, _), m, v in zip(model.named_parameters(), adam.m, adam.v, strict=True):
-            m.copy_(tensors[f"m/{name}"])
-            v.copy_(tensors[f"v/{name}"])
 
 
 # --- hidden states --------------------------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ class GraphedStep(Step):
             self._pool = None
         static = [x.clone() for x in tensors]
         totals = self._totals.clone()
-        changing = [self.task.carried, *self.optimizer.state()]
+        changing = [self.task.carried, *self.optimizer.state().values()]
         saved = [x.clone() for x in changing]
         generator = torch.cuda.get_rng_state(self.device)
 

@@ -13,7 +13,7 @@ stands for Adam's direction; the rest is the same.
 """
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -23,10 +23,11 @@ from highrank.training.adam import Adam
 
 
 class NTASGD:
-    """Updates a list of parameters and their average. It is plain SGD until `start_averaging` is called."""
+    """Updates parameters and their average. It is plain SGD until `start_averaging` is called."""
 
-    def __init__(self, parameters: Iterable[nn.Parameter], weight_decay: float = 0.0, *, adam: bool = False) -> None:
-        self.parameters: list[Tensor] = list(parameters)
+    def __init__(self, parameters: dict[str, nn.Parameter], weight_decay: float = 0.0, *, adam: bool = False) -> None:
+        self.names = list(parameters)
+        self.parameters: list[Tensor] = list(parameters.values())
         self.weight_decay = weight_decay
         self.adam = Adam(self.parameters) if adam else None
         self.averages: list[Tensor] | None = None
@@ -62,10 +63,29 @@ class NTASGD:
         for p in self.parameters:
             p.grad = None
 
-    def state(self) -> list[Tensor]:
-        """Return every tensor that `step` changes, except the parameters."""
-        moments = [] if self.adam is None else self.adam.state()
-        return [self.n_averaged, *(self.averages or []), *moments]
+    def state(self) -> dict[str, Tensor]:
+        """Return every tensor that the optimiser changes, by name and not copied, except the parameters."""
+        state = {"n_averaged": self.n_averaged}
+        if self.averages is not None:
+            state |= self._named("averages", self.averages)
+        if self.adam is not None:
+            state |= {"t": self.adam.t} | self._named("m", self.adam.m) | self._named("v", self.adam.v)
+        return state
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Continue from a state. Load the parameters before: averages that are missing in the state start at them.
+
+        Counters and moments that are missing start at zero, if this optimiser is new.
+        """
+        if self.averaging or any(name.startswith("averages/") for name in state):
+            self.start_averaging()
+        for name, tensor in self.state().items():
+            if name in state:
+                tensor.copy_(state[name])
+
+    def _named(self, kind: str, tensors: list[Tensor]) -> dict[str, Tensor]:
+        """Return one tensor per parameter, by name: averages/head.weight, ..."""
+        return {f"{kind}/{name}": tensor for name, tensor in zip(self.names, tensors, strict=True)}
 
     def evaluate(self, loss: Callable[[], float]) -> float:
         """Return `loss()` for the weights that represent the run: the averages, once there are any."""

@@ -69,7 +69,8 @@ class Training:
             torch.manual_seed(train.seed + ranks.rank)  # dropout masks of its own, once the initial weights are drawn
         self.model = self.task.model
         averaging = TwoTailed if train.averaging == "two-tailed" else NTASGD
-        self.optimizer = averaging(self.model.parameters(), train.weight_decay, adam=train.optimizer == "adam")
+        parameters = dict(self.model.named_parameters())
+        self.optimizer = averaging(parameters, train.weight_decay, adam=train.optimizer == "adam")
         step = GraphedStep if graphs and device.type == "cuda" else Step
         self.step = step(self.task, self.optimizer, train, device, ranks)
         self.state = TrainingState()

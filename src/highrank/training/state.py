@@ -45,12 +45,8 @@ class TrainingState:
     seconds: float = 0.0  # spent on training and validation
     finished: bool = False
     stages: list[StageResult] = field(default_factory=list)  # of the stages that have ended
-    # The values below are up to date in checkpoints only.
-    n_averaged: int = 0  # updates in the average
-    n_short: int = 0  # this and the next two: attributes of `TwoTailed`
-    long_won: bool = False
-    fresh: bool = True
-    window_rng: dict[str, Any] = field(default_factory=dict)  # numpy's generator of window lengths and column offsets
+    # numpy's generator of window lengths and column offsets; up to date in checkpoints only
+    window_rng: dict[str, Any] = field(default_factory=dict)
 
 
 def get_weights(model: nn.Module) -> Weights:

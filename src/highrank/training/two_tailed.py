@@ -18,7 +18,7 @@ covers one epoch only, the long one restarts too.
     # evaluations", is left out. Here a stage ends then (train.patience), and the next one starts new averages.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -27,24 +27,26 @@ from highrank.training.nt_asgd import NTASGD
 
 
 class TwoTailed(NTASGD):
-    """`averages` and `n_averaged` hold the long average and L; `short` and `n_short` hold the short one and S."""
+    """`averages` and `n_averaged` hold the long average and L; `short` and `n_short` hold the short one and S.
 
-    def __init__(self, parameters: Iterable[nn.Parameter], weight_decay: float = 0.0, *, adam: bool = False) -> None:
+    `long_is_best`: at the last evaluation, the long average was better than the weights themselves. `short_is_new`: the
+    short average started at the last evaluation, or with the stage. Both are tensors, on the host, to be in the state.
+    """
+
+    def __init__(self, parameters: dict[str, nn.Parameter], weight_decay: float = 0.0, *, adam: bool = False) -> None:
         super().__init__(parameters, weight_decay, adam=adam)
         self.n_short = torch.zeros_like(self.n_averaged)
+        self.long_is_best = torch.tensor(False)
+        self.short_is_new = torch.tensor(True)
         self.start_averaging()
 
     def start_averaging(self) -> None:
         """Start both averages at the current weights."""
         super().start_averaging()
-        self.set_short(0, long_won=False, fresh=True)
-
-    def set_short(self, n_averaged: int, long_won: bool, fresh: bool) -> None:
-        """Make the current weights the short average, over `n_averaged` updates."""
         self.short: list[Tensor] = [p.detach().clone() for p in self.parameters]
-        self.n_short.fill_(n_averaged)
-        self.long_won = long_won  # at the last evaluation, the long average was better than the weights themselves
-        self.fresh = fresh  # the short average started at the last evaluation, or with the stage
+        self.n_short.zero_()
+        self.long_is_best.fill_(False)
+        self.short_is_new.fill_(True)
 
     def evaluate(self, loss: Callable[[], float]) -> float:
         """Compare the weights and both averages, switch if the short one is no worse, and return the best loss.
@@ -56,30 +58,32 @@ class TwoTailed(NTASGD):
             long = loss()
         with self._swapped(self.short):
             short = loss()
-        short_is_one_epoch = self.fresh
-        self.fresh = short <= long
-        if self.fresh:
+        short_is_one_epoch = self.short_is_new.item()
+        switch = short <= long
+        if switch:
             self._switch()
             long = short
+        self.short_is_new.fill_(switch)
         # An average of one update equals the weights. Count it as better: else, where an epoch is a single update, it
         # would restart after every epoch.
-        self.long_won = long < plain or self.n_averaged.item() <= 1
-        if self.long_won:
+        self.long_is_best.fill_(long < plain or self.n_averaged.item() <= 1)
+        if self.uses_averages:
             return long
-        if short_is_one_epoch and self.fresh:
+        if short_is_one_epoch and switch:
             self.n_averaged.zero_()  # the next update overwrites the average
         return plain
 
     @property
     def uses_averages(self) -> bool:
-        return self.long_won
+        return bool(self.long_is_best)
 
     @property
     def average_length(self) -> int:
-        return int(self.n_averaged.item()) if self.long_won else 1
+        return int(self.n_averaged.item()) if self.uses_averages else 1
 
-    def state(self) -> list[Tensor]:
-        return [*super().state(), self.n_short, *self.short]
+    def state(self) -> dict[str, Tensor]:
+        own = {"n_short": self.n_short, "long_is_best": self.long_is_best, "short_is_new": self.short_is_new}
+        return super().state() | own | self._named("short", self.short)
 
     @torch.no_grad()
     def _switch(self) -> None:
