@@ -66,6 +66,24 @@ def test_every_replay_draws_new_dropout_masks(toy_corpus, settings):
     assert len(seen) == 5
 
 
+def test_a_stage_without_averaging_captures_its_own_graphs(toy_corpus):
+    """The graphs of the first stage add noise, which finetuning does not have."""
+    settings = ["train.averaging=none", "train.input_noise=0.5", "train.lr=1e-30", "train.finetune_lr=none"]
+    training = make(toy_corpus, [*NO_DROPOUT, "model.weight_drop=0", *settings], graphs=True)
+    window = next(training.minibatches())
+    seen = []
+    for stage in range(2):
+        for _ in range(3):
+            training.task.carried.zero_()
+            training.update(window)
+            seen.append(training.read_totals())
+        if stage == 0:
+            training.end_epoch(3.0)
+            training.start_finetuning()
+    assert len({*seen[:3]}) == 3
+    assert seen[3:] == pytest.approx([seen[3]] * 3, rel=1e-6)
+
+
 def test_capturing_changes_nothing(toy_corpus):
     training = make(toy_corpus, [], graphs=True)
     before = [p.detach().clone() for p in training.model.parameters()]

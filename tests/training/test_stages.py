@@ -146,6 +146,38 @@ def test_an_annealed_learning_rate_is_used(toy_corpus):
     assert rates == pytest.approx([5.0 / 4 * window.lr_factor])
 
 
+def test_without_averaging_finetuning_anneals_from_the_best_weights(toy_corpus):
+    training = start(
+        toy_corpus, averaging="none", nonmono=1, max_epochs=2, finetunes=1, finetune_lr=2.0, finetune_max_epochs=50
+    )
+    for epoch, valid in enumerate((2.0, 3.0)):
+        training.model.head.bias.data.fill_(epoch + 1)
+        training.end_epoch(valid)
+    assert training.state.stage == 1
+    assert (training.model.head.bias == 1).all()
+    rates = []
+    # Worse than the best from the start: the stage ends only after its learning rate has been annealed.
+    for valid in (2.5, 2.4, 2.6, 2.5, 2.4, 2.6):
+        rates.append(training.lr)
+        assert not training.optimizer.averaging
+        assert not training.state.finished
+        training.end_epoch(valid)
+    assert rates == [2.0] * 3 + [0.5] * 3
+    assert training.state.finished
+
+
+def test_every_stage_discards_the_graphs_of_the_one_before(toy_corpus):
+    """A CUDA graph holds the settings of its stage. Without averaging, nothing else tells that they have changed."""
+    training = start(toy_corpus, averaging="none", input_noise=0.15)
+    noise = []
+    training.step.discard_graphs = lambda: noise.append(training.model.backbone.input_noise)
+    training.end_epoch(3.0)
+    training.start_finetuning()
+    assert noise == [0.0]
+    restore_checkpoint(training, take_checkpoint(start(toy_corpus, averaging="none", input_noise=0.15)))
+    assert noise == [0.0, 0.15]
+
+
 def test_finetuning_starts_with_the_whole_learning_rate(toy_corpus):
     training = start(toy_corpus, averaging="none")
     training.end_epoch(3.0)

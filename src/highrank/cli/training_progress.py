@@ -194,7 +194,7 @@ def epoch_line(metrics: EpochMetrics, level: Level = "word") -> str:
     train, valid, best = (
         format_score(ppl, level, unit=False) for ppl in (metrics.train_ppl, metrics.valid_ppl, metrics.best_valid_ppl)
     )
-    kind = metrics.stage  # finetuning always averages
+    kind = metrics.stage
     if metrics.stage == "train":
         kind = "averaged" if metrics.averaged else ""
     best = "new best" if metrics.best_epoch == metrics.epoch else f"best {best}"

@@ -49,7 +49,7 @@ def restore_checkpoint(training: Training, checkpoint: Checkpoint) -> None:
     training.best = checkpoint.best
     training.rng.bit_generator.state = state.window_rng
     training.step.skipped_in_a_row = state.skipped_in_a_row
-    training.task.start_stage(state.stage)
+    training.start_stage()
     set_weights(training.model, under("weights/", checkpoint.tensors))
     training.optimizer.load_state(checkpoint.tensors)
     _restore_hidden(training, checkpoint.tensors)

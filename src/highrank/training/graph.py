@@ -1,9 +1,14 @@
 """Training steps as CUDA graphs: the whole update of `step.py` in one launch, with one graph per shape of its tensors.
 
 A step launches hundreds of small kernels, and at the paper's batch sizes the host cannot launch them fast enough. A
-graph is captured when a shape first occurs, and again when averaging starts or restarts. Tasks keep the number of
-shapes small: they round window lengths and bucket dialogs. Rare shapes, such as the last window of an epoch, run
-eagerly on the same weights.
+graph is captured when a shape first occurs. Tasks keep the number of shapes small: they round window lengths and bucket
+dialogs. Rare shapes, such as the last window of an epoch, run eagerly on the same weights.
+
+A graph holds the addresses of its tensors and the values of all settings, as they were at its capture. Weights, moments
+and carried states only change in place. All graphs are discarded, and captured again when needed, in two cases:
+
+- new averages, which are new tensors: `NTASGD.generation` has changed, and the next step notices;
+- a new stage, whose settings may differ (noise, adversary): `Training.start_stage` calls `discard_graphs`.
 
 Dropout stays random, because every replay advances torch's generator. A capture restores the generator afterwards, so a
 resumed run draws the same masks as an uninterrupted one.
@@ -24,8 +29,6 @@ from highrank.training.task import Task
 
 WARM_UP_STEPS = 2  # before a capture, so that libraries choose algorithms and allocate memory
 
-Key = tuple[tuple[torch.Size, ...], int]
-
 
 class GraphedStep(Step):
     """A `Step` that replays a CUDA graph for every shape for which `Task.repeats` is true."""
@@ -34,27 +37,29 @@ class GraphedStep(Step):
         self, task: Task, optimizer: NTASGD, train: ScheduleSpec, device: torch.device, ranks: Ranks = ALONE
     ) -> None:
         super().__init__(task, optimizer, train, device, ranks)
-        self._graphs: dict[Key, tuple[torch.cuda.CUDAGraph, list[Tensor]]] = {}
+        self.discard_graphs()
+
+    def discard_graphs(self) -> None:
+        self._graphs: dict[tuple[torch.Size, ...], tuple[torch.cuda.CUDAGraph, list[Tensor]]] = {}
         self._pool: Any = None  # graphs never run at the same time, so they share memory
+        self._generation = self.optimizer.generation
 
     def __call__(self, tensors: tuple[Tensor, ...], lr: float) -> None:
         if not self.task.repeats(*tensors):
             super().__call__(tensors, lr)
             return
-        # A graph holds the averages' tensors, so new averages need new graphs.
-        key = (tuple(x.shape for x in tensors), self.optimizer.generation)
-        if key not in self._graphs:
-            self._graphs[key] = self._capture(tensors)
-        graph, static = self._graphs[key]
+        if self._generation != self.optimizer.generation:
+            self.discard_graphs()
+        shapes = tuple(x.shape for x in tensors)
+        if shapes not in self._graphs:
+            self._graphs[shapes] = self._capture(tensors)
+        graph, static = self._graphs[shapes]
         for current, new in zip(static, tensors, strict=True):
             current.copy_(new)
         self._lr.fill_(lr)
         graph.replay()
 
     def _capture(self, tensors: tuple[Tensor, ...]) -> tuple[torch.cuda.CUDAGraph, list[Tensor]]:
-        if any(generation != self.optimizer.generation for _, generation in self._graphs):
-            self._graphs.clear()
-            self._pool = None
         static = [x.clone() for x in tensors]
         totals = self._totals.clone()
         changing = [self.task.carried, *self.optimizer.state().values()]

@@ -161,8 +161,7 @@ class Loop:
         elif optimizer.averaging and not was_averaging:
             self.callbacks.message("validation stopped improving: averaging the weights from now on")
         elif state.annealed > annealed:
-            lr = training.train.lr / state.annealed
-            self.callbacks.message(f"validation stopped improving: the learning rate is {lr:g} from now on")
+            self.callbacks.message(f"validation stopped improving: the learning rate is {training.lr:g} from now on")
 
     def _announce_end(self, stage: int) -> None:
         best_epoch = self.training.state.best_epoch

@@ -1,9 +1,9 @@
 """Updates, epochs and stages: training in memory (section 3 and appendix B of the paper).
 
 Stage 0 trains with SGD until the non-monotone rule starts averaging (`nt_asgd.is_worse` with `train.nonmono`), then
-continues with averaging. Stages 1, 2, ... finetune: they start from the best weights so far and average from their
-first step. A stage ends after its maximum number of epochs or on request (`start_finetuning`); once it averages, also
-by the same rule with `train.patience`.
+continues with averaging. Stages 1, 2, ... finetune: they start from the best weights so far, with `train.finetune_lr`,
+and average from their first step. A stage ends after its maximum number of epochs or on request (`start_finetuning`);
+once it averages, also by the same rule with `train.patience`.
 
     # differs from the paper's code: there, stage 0 always runs its 1000 epochs, and finetuning stops by the rule with
     # 5 epochs instead of `train.patience`. The rule never triggers while the averaged validation loss still falls.
@@ -11,8 +11,8 @@ by the same rule with `train.patience`.
 With `train.averaging = "two-tailed"` every stage averages from its first step (`two_tailed.py`), so stage 0 also ends
 by `train.patience`.
 
-With `train.averaging = "none"` the non-monotone rule divides the learning rate by `train.anneal` instead. The stage
-ends when the rule triggers again and the last division has brought no improvement.
+With `train.averaging = "none"` no stage averages: the non-monotone rule divides the learning rate by `train.anneal`
+instead. The stage ends when the rule triggers again and the last division has brought no improvement.
 
 An epoch is one pass over the minibatches of a task (`task.py`), with one update (`step.py`) for each. Where a pass
 takes hours, `train.updates_per_epoch` makes epochs shorter; each then continues where the last one ended. `loop.py`
@@ -74,8 +74,13 @@ class Training:
         step = GraphedStep if graphs and device.type == "cuda" else Step
         self.step = step(self.task, self.optimizer, train, device, ranks)
         self.state = TrainingState()
-        self.task.start_stage(self.state.stage)
+        self.start_stage()
         self.best: Weights | None = None  # the best weights on validation so far
+
+    def start_stage(self) -> None:
+        """Apply the settings of the current stage."""
+        self.task.start_stage(self.state.stage)
+        self.step.discard_graphs()  # they hold the settings of the stage before
 
     # --- updates ----------------------------------------------------------------------------------------------------
 
@@ -95,12 +100,17 @@ class Training:
         done, total = self.epoch_progress
         return done >= total or self.state.row >= self.task.pass_length
 
-    def update(self, minibatch: Minibatch) -> None:
-        """Make one update. If the loss or its gradient is not finite, keep the weights and count a skipped update."""
-        lr = self.train.lr / self.state.annealed
+    @property
+    def lr(self) -> float:
+        """The learning rate of a window of mean length."""
+        lr = self.train.lr
         if self.state.stage > 0 and self.train.finetune_lr is not None:
             lr = self.train.finetune_lr
-        self.step(minibatch.tensors, lr * minibatch.lr_factor)
+        return lr / self.state.annealed
+
+    def update(self, minibatch: Minibatch) -> None:
+        """Make one update. If the loss or its gradient is not finite, keep the weights and count a skipped update."""
+        self.step(minibatch.tensors, self.lr * minibatch.lr_factor)
         self.state.step += 1
         self.state.epoch_updates += 1
         self.state.row = minibatch.end
@@ -170,7 +180,7 @@ class Training:
         """Return whether the non-monotone rule ends the stage now, rather than start averaging or annealing."""
         if self.optimizer.averaging:
             return True
-        if self.train.averaging != "none":
+        if self.train.averaging != "none" or self.state.annealed == 1:
             return False
         assert self.state.best_valid is not None
         return min(self.state.history) > self.state.best_valid  # nothing improved since the last annealing
@@ -216,8 +226,9 @@ class Training:
         state.stage_epoch = 0
         state.history = []
         state.annealed = 1.0
-        self.task.start_stage(state.stage)
-        self.optimizer.start_averaging()  # with it, CUDA graphs are captured again, so they hold the stage's settings
+        self.start_stage()
+        if self.train.averaging != "none":
+            self.optimizer.start_averaging()
 
     def _evaluate(self, split: str) -> float:
         """Return the perplexity of a split, which the first rank computes."""

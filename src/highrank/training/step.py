@@ -60,6 +60,9 @@ class Step:
         self._totals[:3] = 0
         return Totals(loss_sum, int(tokens), int(skipped), int(in_a_row), last)
 
+    def discard_graphs(self) -> None:
+        """Compute the next update with the task's current settings. An eager step always does (see `graph.py`)."""
+
     def _update(self, *tensors: Tensor) -> None:
         self.task.model.train()
         self.optimizer.zero_grad()
