@@ -10,7 +10,7 @@ from rich.console import Console
 
 from highrank.cli import training_progress
 from highrank.cli.training_progress import epoch_line, show_training
-from highrank.training.callbacks import EpochMetrics
+from highrank.training.callbacks import EpochMetrics, UpdateMetrics
 
 
 def metrics(**changes):
@@ -20,6 +20,10 @@ def metrics(**changes):
         "tokens_per_second": 171_227.0, "seconds": 1090.0,
     }  # fmt: skip
     return EpochMetrics(**(values | changes))
+
+
+def update(row, tokens, epoch_nll):
+    return UpdateMetrics(step=1, epoch=0, row=row, tokens=tokens, nll=epoch_nll, epoch_nll=epoch_nll)
 
 
 def console(width=80, **options):
@@ -83,7 +87,7 @@ def test_lines_of_a_log_are_not_wrapped(monkeypatch):
     log = console(width=20)
     with show_training(log, 1000, 3600.0) as callbacks:
         callbacks.epoch_started(123, 1127, 0)
-        callbacks.update_done(600, 7200, math.log(45.1))
+        callbacks.update_done(update(600, 7200, math.log(45.1)))
         callbacks.epoch_done(metrics())
         callbacks.message("a message of more than [twenty] columns")
     lines = log.file.getvalue().splitlines()
@@ -100,7 +104,7 @@ def test_progress_within_an_epoch_fits_the_screen(terminal, width, monkeypatch):
     with show_training(screen, 1000, 3600.0) as callbacks:
         callbacks.epoch_started(123, 1127, 0)
         for row in (500, 600):
-            callbacks.update_done(row, 12 * row, math.log(45.1))
+            callbacks.update_done(update(row, 12 * row, math.log(45.1)))
         callbacks.message("a message")
     lines = re.sub(r"\x1b\[[?\d]*[A-Za-z]", "", screen.file.getvalue()).splitlines()
     shown = [line for line in lines if "tok/s" in line]
@@ -136,7 +140,7 @@ def test_the_time_of_an_epoch_is_announced_once(rows, on_cpu, messages, monkeypa
         callbacks.epoch_started(1, rows, 0)
         now[0] = 9.0
         for row in (10, 110, 210):
-            callbacks.update_done(row, row, 1.0)
+            callbacks.update_done(update(row, row, 1.0))
             now[0] += 4.0
     lines = log.file.getvalue().splitlines()
     assert len([line for line in lines if not line.startswith("  ")]) == messages
@@ -151,7 +155,7 @@ def test_a_very_long_first_update_on_a_cpu_is_enough_for_a_warning(on_cpu, messa
     with show_training(log, None, None, on_cpu=on_cpu) as callbacks:
         callbacks.epoch_started(1, 1000, 100)  # resumed within an epoch
         now[0] = 20.0
-        callbacks.update_done(110, 10, 1.0)
+        callbacks.update_done(update(110, 10, 1.0))
     lines = log.file.getvalue().splitlines()
     assert len(lines) == messages
     assert not lines or lines[0].split()[-1] == "33m20s"

@@ -20,12 +20,16 @@ def epoch_metrics(**changes):
     return EpochMetrics(**(values | changes))
 
 
+def update_metrics(step, nll=1.0):
+    return UpdateMetrics(step=step, epoch=0, row=step, tokens=4 * step, nll=nll, epoch_nll=math.inf)
+
+
 def write(folder, keep, steps):
     """Write one line per step, as one start of a run does. Return the sizes before and after."""
     metrics = MetricsWriter(folder, keep, 0)
     sizes = [metrics.size()]
     for step in steps:
-        metrics.write(UpdateMetrics(step=step, epoch=0, nll=1.0))
+        metrics.write(update_metrics(step))
     sizes.append(metrics.size())
     metrics.close()
     return sizes
@@ -55,7 +59,7 @@ def test_a_pause_before_the_first_line_does_not_restore_dropped_lines(tmp_path):
 def test_epochs_are_read_back(tmp_path):
     metrics = MetricsWriter(tmp_path, 0, 0)
     first, second = epoch_metrics(), epoch_metrics(epoch=2, averaged=True, average_length=7, valid_ppl=math.inf)
-    for line in (first, UpdateMetrics(step=3, epoch=1, nll=1.0), second):
+    for line in (first, update_metrics(3), second):
         metrics.write(line)
     metrics.close()
     assert read_epochs(tmp_path / "metrics.jsonl") == [first, second]
@@ -77,13 +81,27 @@ def test_a_damaged_line_is_an_error(tmp_path, line):
         read_epochs(tmp_path / "metrics.jsonl")
 
 
+def test_updates_are_written_at_intervals(tmp_path, monkeypatch):
+    """By a clock that advances one second per update, every 5 seconds."""
+    now = [0.0]
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("highrank.runs.metrics.UPDATE_EVERY_SECONDS", 5.0)
+    metrics = MetricsWriter(tmp_path, 0, 0)
+    for step in range(1, 17):
+        now[0] = float(step)
+        metrics.update_done(update_metrics(step))
+    metrics.epoch_done(epoch_metrics(step=16))
+    metrics.close()
+    assert steps(tmp_path) == [5, 10, 15, 16]
+
+
 def test_tensorboard_drops_events_after_the_checkpoint(tmp_path):
     events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     for known, run_steps in ((0, (1, 2, 3)), (1, (2, 3, 4))):  # killed after three steps, resumed from the first
         metrics = MetricsWriter(tmp_path, 0, known)
         for step in run_steps:
-            metrics.write(UpdateMetrics(step=step, epoch=0, nll=step + known / 10))
-        metrics.write(UpdateMetrics(step=9, epoch=0, nll=math.inf))
+            metrics.write(update_metrics(step, step + known / 10))
+        metrics.write(update_metrics(9, math.inf))
         metrics.close()
         (file,) = (tmp_path / "tensorboard").glob("*tfevents*.*.*")
         file.rename(file.with_name(f"events.out.tfevents.{known}"))  # fixes the order of two files of the same second

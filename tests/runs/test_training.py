@@ -28,7 +28,7 @@ class Killer(Callbacks):
     def __init__(self, windows):
         self.left = windows
 
-    def update_done(self, row, tokens, loss):
+    def update_done(self, metrics):
         self.left -= 1
         if self.left < 0:
             raise Killed

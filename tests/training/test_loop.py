@@ -6,18 +6,21 @@ import torch
 import highrank.training.loop as module
 from helpers import CPU, LEARNER, TOY, changed
 from highrank.evaluation.perplexity import evaluate
-from highrank.training.callbacks import Callbacks, EpochMetrics, UpdateMetrics
+from highrank.training.callbacks import CallbackList, Callbacks
 from highrank.training.loop import Loop, Timer
 from highrank.training.stages import Training
 from highrank.training.state import get_weights, set_weights
 
 
-def run(recipe, corpus, device=CPU, max_epochs=None, **options):
+def run(recipe, corpus, device=CPU, max_epochs=None, callbacks=None, **options):
     """Train a new model. Return the training, its outcome and its epochs' metrics."""
     training = Training(recipe, corpus, device)
-    lines = []
-    outcome = Loop(training, write=lines.append, **options).run(max_epochs)
-    return training, outcome, [line for line in lines if isinstance(line, EpochMetrics)]
+    epochs = []
+    recorder = Callbacks()
+    recorder.epoch_done = epochs.append
+    callbacks = CallbackList([recorder, callbacks or Callbacks()])
+    outcome = Loop(training, callbacks=callbacks, **options).run(max_epochs)
+    return training, outcome, epochs
 
 
 def script(monkeypatch, losses):
@@ -126,9 +129,9 @@ class Recorder(Callbacks):
     def epoch_started(self, epoch, rows, row):
         self.calls.append(("started", epoch, rows, row))
 
-    def update_done(self, row, tokens, loss):
-        self.calls.append(("window", row, tokens))
-        self.loss = loss
+    def update_done(self, metrics):
+        self.calls.append(("window", metrics.row, metrics.tokens))
+        self.loss = metrics.epoch_nll
 
     def epoch_done(self, metrics):
         self.calls.append(("done", metrics.epoch))
@@ -161,18 +164,14 @@ def test_the_end_of_a_stage_and_the_start_of_averaging_are_reported(toy_corpus, 
     assert "epoch 2" in events[5][1]
 
 
-def test_metrics_and_checkpoints_come_at_intervals(toy_corpus, monkeypatch):
-    """By a clock that advances one second per window: 5 seconds per metrics line, 7 per checkpoint."""
+def test_checkpoints_come_at_intervals(toy_corpus, monkeypatch):
+    """By a clock that advances one second per window: 7 seconds per checkpoint."""
     training = Training(changed(max_epochs=1), toy_corpus, CPU)
     monkeypatch.setattr(module.time, "perf_counter", lambda: float(training.state.step))
-    monkeypatch.setattr(module, "METRICS_EVERY_SECONDS", 5.0)
-    lines, saved = [], []
-    Loop(
-        training, write=lines.append, save=lambda checkpoint: saved.append(checkpoint.state), checkpoint_every=7.0
-    ).run()
+    saved = []
+    Loop(training, save=lambda checkpoint: saved.append(checkpoint.state), checkpoint_every=7.0).run()
     steps = training.state.step
     assert steps > 14
-    assert [line.step for line in lines if isinstance(line, UpdateMetrics)] == list(range(5, steps + 1, 5))
     assert [state.step for state in saved] == [*range(7, steps, 7)]
     assert [state.seconds for state in saved] == [state.step for state in saved]
     assert training.state.seconds == steps

@@ -21,7 +21,7 @@ from rich.progress import (
 from highrank.cli.console import LINE_EVERY_SECONDS
 from highrank.data.catalog import Level
 from highrank.evaluation.score import format_perplexity, format_score, perplexity
-from highrank.training.callbacks import Callbacks, EpochMetrics
+from highrank.training.callbacks import Callbacks, EpochMetrics, UpdateMetrics
 
 ESTIMATE_SECONDS = 3.0  # of training, before the time of an epoch is estimated
 LONG_UPDATE_SECONDS = 10.0
@@ -86,12 +86,12 @@ class _Lines(Callbacks):
         if self._first_epoch is None:
             self._first_epoch = self._epochs_done(row)
 
-    def update_done(self, row: int, tokens: int, loss: float) -> None:
-        self._tokens = tokens
-        self.loss = loss
+    def update_done(self, metrics: UpdateMetrics) -> None:
+        self._tokens = metrics.tokens
+        self.loss = metrics.epoch_nll
         if not self._estimated:
-            self._estimate(row)
-        self.show(row)
+            self._estimate(metrics.row)
+        self.show(metrics.row)
 
     def _estimate(self, row: int) -> None:
         """Say how long an epoch takes, without its first update, which may compile kernels or capture a graph.

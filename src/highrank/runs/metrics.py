@@ -8,10 +8,13 @@ from typing import Any
 
 from highrank.errors import UserError
 from highrank.schema import from_json, to_json
-from highrank.training.callbacks import EpochMetrics, UpdateMetrics
+from highrank.training.callbacks import Callbacks, EpochMetrics, UpdateMetrics
+from highrank.training.loop import Timer
+
+UPDATE_EVERY_SECONDS = 10.0
 
 
-class MetricsWriter:
+class MetricsWriter(Callbacks):
     """Appends lines to metrics.jsonl, and to TensorBoard where that package is installed.
 
     A run that was killed has written lines after its last checkpoint. On resume, `keep_bytes` and `step` of the
@@ -27,6 +30,15 @@ class MetricsWriter:
         except OSError as error:
             raise UserError(f"cannot write {path}: {error.strerror or error}.") from error
         self._board = _tensorboard(folder / "tensorboard", step)
+        self._since_update = Timer()
+
+    def update_done(self, metrics: UpdateMetrics) -> None:
+        if self._since_update.seconds() >= UPDATE_EVERY_SECONDS:
+            self._since_update.restart()
+            self.write(metrics)
+
+    def epoch_done(self, metrics: EpochMetrics) -> None:
+        self.write(metrics)
 
     def write(self, metrics: UpdateMetrics | EpochMetrics) -> None:
         """Append one line."""

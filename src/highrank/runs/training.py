@@ -21,7 +21,7 @@ from highrank.runs.folder import Run
 from highrank.runs.metrics import MetricsWriter
 from highrank.runs.provenance import provenance
 from highrank.runs.warm_start import warm_start
-from highrank.training.callbacks import Callbacks, EpochMetrics, UpdateMetrics
+from highrank.training.callbacks import CallbackList, Callbacks
 from highrank.training.checkpoint import Checkpoint, restore_checkpoint, take_checkpoint
 from highrank.training.loop import Loop, Outcome
 from highrank.training.precision import Precision
@@ -69,8 +69,9 @@ def train(
         callbacks.message(f"starting with the weights of {init_from}, which knows {known:,} of the words")
     if ranks.first and not resume:
         run.create(recipe, corpus, device, data_dir, init_from)
-    with run.locked() if ranks.first else contextlib.nullcontext():
+    with contextlib.ExitStack() as stack:
         if ranks.first:
+            stack.enter_context(run.locked())
             remove_temporary_files(run.folder)
         earlier, metrics_bytes = _restore(training, run)
         state = training.state
@@ -78,12 +79,14 @@ def train(
             epoch=state.epoch, seconds=state.seconds, time_budget=time_budget, outcome=None, processes=ranks.size,
             **provenance(device),
         )  # fmt: skip
-        metrics = MetricsWriter(run.folder, metrics_bytes, state.step) if ranks.first else None
-        saver = _Saver(run, earlier, piece, state.step, metrics)
+        save: Callable[..., None] = _leave_to_the_first_rank
+        if ranks.first:
+            metrics = stack.enter_context(contextlib.closing(MetricsWriter(run.folder, metrics_bytes, state.step)))
+            callbacks = CallbackList([metrics, callbacks])
+            save = _Saver(run, earlier, piece, state.step, metrics).save
         loop = Loop(
             training,
-            save=saver.save,
-            write=saver.write,
+            save=save,
             callbacks=callbacks,
             should_stop=should_stop,
             checkpoint_every=checkpoint_every,
@@ -91,17 +94,15 @@ def train(
         )
         try:
             if not run.has_checkpoint():
-                saver.save(take_checkpoint(training))
+                save(take_checkpoint(training))
             if finetune:
                 loop.start_finetuning()
             outcome = loop.run(max_epochs)
-            saver.save(take_checkpoint(training), outcome)
+            save(take_checkpoint(training), outcome)
             ranks.largest(0)  # wait for the first rank: when one process ends, torchrun may stop the others
             return outcome
         except (DivergedError, RankLostError) as error:
             raise UserError(f"{error} The last checkpoint is in {run.folder}.") from None
-        finally:
-            saver.close()
 
 
 def count_parameters(recipe: AnyRecipe, vocab_size: int) -> int:
@@ -122,6 +123,10 @@ def _require_memory(recipe: AnyRecipe, vocab_size: int, device: torch.device) ->
     )
 
 
+def _leave_to_the_first_rank(*_: object) -> None:
+    """Save nothing."""
+
+
 @dataclass
 class _Saver:
     """Writes checkpoints, each with the pieces of the run and the length of metrics.jsonl at that moment."""
@@ -130,23 +135,13 @@ class _Saver:
     earlier: list[Piece]
     piece: Piece  # the one that trains now
     first_step: int  # updates before this piece
-    metrics: MetricsWriter | None  # None where another rank writes
+    metrics: MetricsWriter
 
     def save(self, checkpoint: Checkpoint, outcome: Outcome | None = None) -> None:
-        if self.metrics is None:
-            return
         pieces = self.earlier
         if checkpoint.state.step > self.first_step:  # a piece without updates is not recorded
             pieces = [*pieces, replace(self.piece, outcome=outcome)]
         checkpoints.save(self.run.folder, checkpoint, pieces, self.metrics.size())
-
-    def write(self, line: UpdateMetrics | EpochMetrics) -> None:
-        if self.metrics is not None:
-            self.metrics.write(line)
-
-    def close(self) -> None:
-        if self.metrics is not None:
-            self.metrics.close()
 
 
 def _restore(training: Training, run: Run) -> tuple[list[Piece], int]:

@@ -1,17 +1,24 @@
 """What training reports while it runs: metrics as dataclasses, and callbacks for displaying them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateMetrics:
-    """The loss of one update, measured every few seconds."""
+    """The loss of an update, and the progress within its epoch. Losses are in nats per token.
+
+    `row` and `epoch_nll` count from the start of the epoch, `tokens` from that of the process, if it resumed within it.
+    """
 
     kind: Literal["train"] = "train"
     step: int
     epoch: int  # completed before this update
-    nll: float  # nats per token
+    row: int  # as in `Callbacks.epoch_started`
+    tokens: int
+    nll: float  # of this update
+    epoch_nll: float  # the mean
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,11 +51,34 @@ class Callbacks:
         Rows are those of a language model's columns, batches of dialogs, or updates with `train.updates_per_epoch`.
         """
 
-    def update_done(self, row: int, tokens: int, loss: float) -> None:
-        """Called after an update: rows used and mean loss of the epoch so far, tokens since `epoch_started`."""
+    def update_done(self, metrics: UpdateMetrics) -> None:
+        """Called after an update: after every one on a CPU, and whenever the loss is read on a GPU."""
 
     def epoch_done(self, metrics: EpochMetrics) -> None:
         """Called after the validation that ends an epoch."""
 
     def message(self, text: str) -> None:
         """Called with one line about an event, such as the start of a stage."""
+
+
+@dataclass(frozen=True)
+class CallbackList(Callbacks):
+    """Several callbacks, called one after the other."""
+
+    callbacks: Sequence[Callbacks]
+
+    def epoch_started(self, epoch: int, rows: int, row: int) -> None:
+        for callbacks in self.callbacks:
+            callbacks.epoch_started(epoch, rows, row)
+
+    def update_done(self, metrics: UpdateMetrics) -> None:
+        for callbacks in self.callbacks:
+            callbacks.update_done(metrics)
+
+    def epoch_done(self, metrics: EpochMetrics) -> None:
+        for callbacks in self.callbacks:
+            callbacks.epoch_done(metrics)
+
+    def message(self, text: str) -> None:
+        for callbacks in self.callbacks:
+            callbacks.message(text)

@@ -15,7 +15,6 @@ from highrank.training.checkpoint import Checkpoint, take_checkpoint
 from highrank.training.stages import Training
 
 READ_EVERY_UPDATES = 50  # on a GPU; reading the loss waits for the device
-METRICS_EVERY_SECONDS = 10.0
 # Epochs may take seconds, and writing hundreds of megabytes after each would cost a tenth of the time.
 EPOCH_CHECKPOINT_SECONDS = 20.0
 
@@ -44,11 +43,10 @@ class Timer:
 
 @dataclass
 class Loop:
-    """Runs `training` and reports to its callers: `save` stores a checkpoint, `write` a line of metrics."""
+    """Runs `training`, reports to `callbacks`, and calls `save` to store a checkpoint."""
 
     training: Training
     save: Callable[[Checkpoint], object] = lambda checkpoint: None
-    write: Callable[[UpdateMetrics | EpochMetrics], object] = lambda metrics: None
     callbacks: Callbacks = field(default_factory=Callbacks)
     should_stop: Callable[[], bool] = lambda: False  # called whenever the loss has been read
     checkpoint_every: float = 120.0  # seconds between checkpoints within an epoch
@@ -58,7 +56,6 @@ class Loop:
         self._since_start = Timer()
         self._since_count = Timer()
         self._since_save = Timer()
-        self._since_write = Timer()
 
     def run(self, max_epochs: int | None = None) -> Outcome:
         """Train until the recipe's rules end the run, or until a pause. The caller saves the final checkpoint."""
@@ -110,11 +107,11 @@ class Loop:
 
     def _report_update(self, tokens: int, loss: float) -> None:
         state = self.training.state
-        done, _ = self.training.epoch_progress
-        self.callbacks.update_done(done, tokens, self._epoch_loss())
-        if self._since_write.seconds() >= METRICS_EVERY_SECONDS:
-            self._since_write.restart()
-            self.write(UpdateMetrics(step=state.step, epoch=state.epoch, nll=loss))
+        row, _ = self.training.epoch_progress
+        metrics = UpdateMetrics(
+            step=state.step, epoch=state.epoch, row=row, tokens=tokens, nll=loss, epoch_nll=self._epoch_loss()
+        )
+        self.callbacks.update_done(metrics)
 
     def _epoch_loss(self) -> float:
         """Return the mean loss of the epoch so far."""
@@ -154,7 +151,6 @@ class Loop:
             tokens_per_second=tokens_per_second,
             seconds=state.seconds,
         )
-        self.write(metrics)
         self.callbacks.epoch_done(metrics)
         if state.stage != stage:
             self._announce_end(stage)
