@@ -25,7 +25,7 @@ from highrank.runs.export import export_run, import_run
 from highrank.runs.folder import Run
 from highrank.runs.provenance import provenance
 from highrank.runs.record import summarize
-from highrank.runs.training import train
+from highrank.runs.training import train_run
 from measure import write_csv
 
 # Averaging starts with the fifth epoch, by finetuning, so that a short run of pydoc-mos has both kinds of epochs.
@@ -41,7 +41,7 @@ def compare_runs(recipe: Recipe, corpus: Corpus, arguments: argparse.Namespace, 
     def train_to(run: Run, epochs: int, resume: bool = True) -> str:
         # On resume the precision is the one that the run was started with.
         resumed = replace(recipe, train=run.recipe().train) if resume else recipe
-        return train(resumed, corpus, run, device, resume=resume, max_epochs=epochs)
+        return train_run(resumed, corpus, run, device, resume=resume, max_epochs=epochs)
 
     whole = Run(folder / "whole")
     for i, cut in enumerate(arguments.cut):

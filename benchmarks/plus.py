@@ -23,7 +23,7 @@ from highrank.recipes import get_recipe, override
 from highrank.runs.folder import Run
 from highrank.runs.provenance import provenance
 from highrank.runs.record import summarize
-from highrank.runs.training import train
+from highrank.runs.training import train_run
 from measure import write_csv
 
 # Small enough for one core, on part of the text. At the recipe's own learning rate of 20, averaging starts too early.
@@ -74,7 +74,7 @@ def main() -> None:
             recipe = override(base, [*arguments.set, *VARIANTS[variant], f"train.seed={seed}"])
             with tempfile.TemporaryDirectory() as folder:
                 run = Run(Path(folder) / "run")
-                outcome = train(recipe, corpus, run, device, max_epochs=arguments.epochs)
+                outcome = train_run(recipe, corpus, run, device, max_epochs=arguments.epochs)
                 summary = summarize(run, corpus, device, outcome, batch_size=10)
             row = dict(
                 recipe=recipe.name, settings=" ".join(arguments.set), tokens=len(ids), variant=variant, seed=seed,

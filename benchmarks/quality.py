@@ -18,7 +18,7 @@ from highrank.data.corpus import load_corpus
 from highrank.recipes import get_recipe, override
 from highrank.runs.folder import Run
 from highrank.runs.provenance import provenance
-from highrank.runs.training import train
+from highrank.runs.training import train_run
 from measure import write_csv
 from step import FAST, PLAIN
 
@@ -44,7 +44,7 @@ def main() -> None:
             recipe = override(base, [f"train.seed={seed}", f"train.precision={precision}"])
             with tempfile.TemporaryDirectory() as folder:
                 run = Run(Path(folder) / "run")
-                train(recipe, corpus, run, device, graphs=how == FAST, max_epochs=arguments.epochs)
+                train_run(recipe, corpus, run, device, graphs=how == FAST, max_epochs=arguments.epochs)
                 for metrics in run.epochs():
                     numbers = {key: getattr(metrics, key) for key in ("epoch", "train_ppl", "valid_ppl", "seconds")}
                     rows.append(dict(recipe=recipe.name, how=how, seed=seed, **numbers, **provenance(device)))

@@ -12,7 +12,7 @@ from highrank.analysis.compare import compare
 from highrank.errors import UserError
 from highrank.runs.comparison import compare_runs
 from highrank.runs.folder import Run
-from highrank.runs.training import train
+from highrank.runs.training import train_run
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def folders(toy_corpus, toy_folder, tmp_path):
     data = dataclasses.replace(TOY.data, corpus=str(toy_folder))
     for head in ("mos", "softmax"):
         recipe = dataclasses.replace(changed(model={"head": head, "hidden_sizes": (6,)}, max_epochs=1), data=data)
-        train(recipe, toy_corpus, Run(tmp_path / head), CPU)
+        train_run(recipe, toy_corpus, Run(tmp_path / head), CPU)
     return tmp_path / "mos", tmp_path / "softmax"
 
 

@@ -11,13 +11,13 @@ from highrank.runs.dialog import dialog_scores, load_dialog
 from highrank.runs.export import export_run, import_run
 from highrank.runs.folder import Run
 from highrank.runs.record import dialog_summary, read_record
-from highrank.runs.training import train
+from highrank.runs.training import train_run
 
 
 def test_an_interrupted_run_resumes_exactly(toy_dialogs, tmp_path):
     whole = Run(tmp_path / "whole")
     cut = Run(tmp_path / "cut")
-    train(TOY_DIALOG, toy_dialogs, whole, CPU)
+    train_run(TOY_DIALOG, toy_dialogs, whole, CPU)
     calls = 0
 
     def stop():
@@ -25,11 +25,11 @@ def test_an_interrupted_run_resumes_exactly(toy_dialogs, tmp_path):
         calls += 1
         return calls % 5 == 0
 
-    outcome = train(TOY_DIALOG, toy_dialogs, cut, CPU, should_stop=stop)
+    outcome = train_run(TOY_DIALOG, toy_dialogs, cut, CPU, should_stop=stop)
     assert outcome == "interrupted"
     while outcome == "interrupted":
         torch.manual_seed(calls)  # the process may have used the generator in between
-        outcome = train(TOY_DIALOG, toy_dialogs, cut, CPU, resume=True, should_stop=stop)
+        outcome = train_run(TOY_DIALOG, toy_dialogs, cut, CPU, resume=True, should_stop=stop)
     assert outcome == "finished"
     assert_same_run(whole, cut)
 
@@ -37,7 +37,7 @@ def test_an_interrupted_run_resumes_exactly(toy_dialogs, tmp_path):
 @pytest.fixture
 def run(toy_dialogs, tmp_path):
     run = Run(tmp_path / "run")
-    train(TOY_DIALOG, toy_dialogs, run, CPU, max_epochs=1)
+    train_run(TOY_DIALOG, toy_dialogs, run, CPU, max_epochs=1)
     return run
 
 
@@ -58,7 +58,7 @@ def test_an_export_continues_training(run, toy_dialogs, tmp_path, averages_only)
     export_run(run, tmp_path / "export", torch.float16, 10**6, averages_only)
     copy = Run(tmp_path / "copy")
     import_run(tmp_path / "export", copy)
-    assert train(TOY_DIALOG, toy_dialogs, copy, CPU, resume=True, max_epochs=2) == "max-epochs"
+    assert train_run(TOY_DIALOG, toy_dialogs, copy, CPU, resume=True, max_epochs=2) == "max-epochs"
     assert copy.epochs()[-1].valid_ppl < copy.epochs()[0].valid_ppl
 
 

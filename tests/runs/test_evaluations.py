@@ -13,7 +13,7 @@ from highrank.runs.disk_cache import clear_cache
 from highrank.runs.evaluations import complete_record, read_earlier
 from highrank.runs.folder import Run
 from highrank.runs.record import write_record
-from highrank.runs.training import train
+from highrank.runs.training import train_run
 
 TUNED = {"tune": True, "tune_tokens": 60}
 
@@ -26,7 +26,7 @@ def _short_searches(monkeypatch):
 @pytest.fixture
 def run(toy_corpus, tmp_path):
     run = Run(tmp_path / "run")
-    train(TOY, toy_corpus, run, CPU, max_epochs=1)
+    train_run(TOY, toy_corpus, run, CPU, max_epochs=1)
     return run
 
 
@@ -111,7 +111,7 @@ def test_an_interrupted_second_search_keeps_the_first_result(run, toy_corpus):
 
 def test_results_of_an_earlier_state_do_not_count(run, toy_corpus):
     record(run, toy_corpus, "cache")
-    train(TOY, toy_corpus, run, CPU, resume=True, max_epochs=2)
+    train_run(TOY, toy_corpus, run, CPU, resume=True, max_epochs=2)
     assert record(run, toy_corpus).cache is None
     assert "valid, cache" in stages_of(run, toy_corpus, "cache")
 

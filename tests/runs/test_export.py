@@ -17,7 +17,7 @@ from highrank.runs import checkpoint as checkpoints
 from highrank.runs.corpora import run_corpus
 from highrank.runs.export import export_run, import_run
 from highrank.runs.folder import Run
-from highrank.runs.training import train
+from highrank.runs.training import train_run
 from highrank.training.checkpoint import under
 
 LONG = changed(nonmono=1, max_epochs=6)
@@ -27,7 +27,7 @@ BOTH = {"partial_shuffle": True, "averaging": "two-tailed"}
 @pytest.fixture
 def run(toy_corpus, tmp_path):
     run = Run(tmp_path / "run")
-    train(LONG, toy_corpus, run, CPU, max_epochs=4)
+    train_run(LONG, toy_corpus, run, CPU, max_epochs=4)
     assert under("averages/", checkpoints.load(run.folder).tensors)
     return run
 
@@ -55,7 +55,7 @@ def edit(run, tensors=None, **changes):
 def test_a_float32_export_continues_bit_for_bit(run, toy_corpus, tmp_path):
     copy = carry(run, tmp_path / "copy")
     for one in (run, copy):
-        assert train(LONG, toy_corpus, one, CPU, resume=True) == "finished"
+        assert train_run(LONG, toy_corpus, one, CPU, resume=True) == "finished"
     assert all(torch.equal(a, b) for a, b in zip(weights(run).values(), weights(copy).values(), strict=True))
     assert [line["epoch"] for line in epochs(copy)] == [1, 2, 3, 4, 5, 6]
 
@@ -66,7 +66,7 @@ def test_a_half_precision_export_keeps_the_best_weights(run, toy_corpus, tmp_pat
     losses = [evaluate(highrank.load(one.folder).model, toy_corpus.splits["valid"]).nll for one in (run, copy)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
     for one in (run, copy):
-        train(LONG, toy_corpus, one, CPU, resume=True)
+        train_run(LONG, toy_corpus, one, CPU, resume=True)
     assert epochs(copy)[-1]["valid_nll"] == pytest.approx(epochs(run)[-1]["valid_nll"], rel=0.05)
 
 
@@ -75,10 +75,10 @@ def test_a_half_precision_export_costs_less_than_a_change_of_seed(toy_corpus, tm
     for seed in (1, 2, 3):
         recipe = changed(LEARNER, seed=seed, nonmono=1, max_epochs=8)
         run = Run(tmp_path / f"run-{seed}")
-        train(recipe, toy_corpus, run, CPU, max_epochs=4)
+        train_run(recipe, toy_corpus, run, CPU, max_epochs=4)
         copy = carry(run, tmp_path / f"copy-{seed}", torch.float16)
         for one, losses in ((run, whole), (copy, carried)):
-            assert train(recipe, toy_corpus, one, CPU, resume=True) == "finished"
+            assert train_run(recipe, toy_corpus, one, CPU, resume=True) == "finished"
             losses.append(evaluate(highrank.load(one.folder).model, toy_corpus.splits["test"]).nll)
     differences = [abs(a - b) for a, b in zip(whole, carried, strict=True)]
     assert 0 < max(differences) < statistics.stdev(whole)
@@ -88,7 +88,7 @@ def test_a_half_precision_export_costs_less_than_a_change_of_seed(toy_corpus, tm
 def test_an_export_within_an_epoch(run, toy_corpus, tmp_path, averages_only):
     """The best weights are those of the run. With averages only, the epoch and the averages start again."""
     answers = iter([False, True])
-    assert train(LONG, toy_corpus, run, CPU, resume=True, should_stop=lambda: next(answers)) == "interrupted"
+    assert train_run(LONG, toy_corpus, run, CPU, resume=True, should_stop=lambda: next(answers)) == "interrupted"
     copy = carry(run, tmp_path / "copy", averages_only=averages_only)
     ours, theirs = (read_tensors(one.model_file, "model") for one in (run, copy))
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
@@ -102,14 +102,14 @@ def test_an_export_within_an_epoch(run, toy_corpus, tmp_path, averages_only):
 def test_an_export_of_averages_only_within_a_short_epoch_continues_the_pass_with_a_new_epoch(toy_corpus, tmp_path):
     recipe = changed(nonmono=1, updates_per_epoch=5, max_epochs=50)
     run = Run(tmp_path / "run")
-    train(recipe, toy_corpus, run, CPU, max_epochs=1)
+    train_run(recipe, toy_corpus, run, CPU, max_epochs=1)
     answers = iter([False, True])
-    train(recipe, toy_corpus, run, CPU, resume=True, should_stop=lambda: next(answers))
+    train_run(recipe, toy_corpus, run, CPU, resume=True, should_stop=lambda: next(answers))
     copy = carry(run, tmp_path / "copy", averages_only=True)
     before, after = checkpoints.read(run.folder).state, checkpoints.read(copy.folder).state
     assert (before.step, before.epoch_updates) == (7, 2)
     assert after.row == before.row > 0
-    train(recipe, toy_corpus, copy, CPU, resume=True, max_epochs=2)
+    train_run(recipe, toy_corpus, copy, CPU, resume=True, max_epochs=2)
     assert checkpoints.read(copy.folder).state.step == 7 + 5
 
 
@@ -119,7 +119,7 @@ def test_new_averages_are_not_compared_with_the_old_ones(run, toy_corpus, tmp_pa
     finished = {}
     for averages_only in (False, True):
         copy = carry(run, tmp_path / f"copy-{averages_only}", torch.float16, averages_only)
-        train(LONG, toy_corpus, copy, CPU, resume=True, max_epochs=5)
+        train_run(LONG, toy_corpus, copy, CPU, resume=True, max_epochs=5)
         finished[averages_only] = checkpoints.read(copy.folder).state.finished
     assert finished == {False: True, True: False}
 
@@ -140,21 +140,21 @@ def test_an_export_holds_both_averages_of_two_tailed_averaging(toy_corpus, tmp_p
     """After three epochs the weights themselves are best, after five an average is."""
     recipe = changed(LEARNER, **BOTH)
     run = Run(tmp_path / "run")
-    train(recipe, toy_corpus, run, CPU, max_epochs=pause)
+    train_run(recipe, toy_corpus, run, CPU, max_epochs=pause)
     assert checkpoints.load(run.folder).tensors["long_is_best"] == (pause == 5)
     copy = carry(run, tmp_path / "copy")
     for one in (run, copy):
-        train(recipe, toy_corpus, one, CPU, resume=True, max_epochs=pause + 1)
+        train_run(recipe, toy_corpus, one, CPU, resume=True, max_epochs=pause + 1)
     assert all(torch.equal(a, b) for a, b in zip(weights(run).values(), weights(copy).values(), strict=True))
 
 
 def test_an_export_of_averages_only_starts_new_two_tailed_averages(toy_corpus, tmp_path):
     recipe = changed(LEARNER, **BOTH)
     run = Run(tmp_path / "run")
-    train(recipe, toy_corpus, run, CPU, max_epochs=6)
+    train_run(recipe, toy_corpus, run, CPU, max_epochs=6)
     copy = carry(run, tmp_path / "copy", averages_only=True)
     assert not under("short/", checkpoints.load(copy.folder).tensors)
-    train(recipe, toy_corpus, copy, CPU, resume=True, max_epochs=7)
+    train_run(recipe, toy_corpus, copy, CPU, resume=True, max_epochs=7)
     *_, before, last = epochs(copy)
     assert last["average_length"] in (1, last["step"] - before["step"])
 
@@ -243,7 +243,7 @@ def test_an_export_is_not_a_run(run, toy_corpus, tmp_path):
     export_run(run, folder, torch.float16, 10**6, averages_only=False)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     for attempt in (
-        lambda: train(LONG, toy_corpus, Run(folder), CPU, resume=True),
+        lambda: train_run(LONG, toy_corpus, Run(folder), CPU, resume=True),
         lambda: export_run(Run(folder), tmp_path / "another", torch.float16, 10**6, averages_only=False),
         lambda: highrank.load(folder),
     ):

@@ -12,7 +12,7 @@ from helpers import CPU, TOY, assert_same_run, changed
 from highrank.runs import checkpoint as checkpoints
 from highrank.runs.folder import Run
 from highrank.runs.metrics import MetricsWriter
-from highrank.runs.training import train
+from highrank.runs.training import train_run
 from highrank.training.stages import Training
 from highrank.training.state import get_weights
 
@@ -81,15 +81,15 @@ def test_a_run_killed_at_any_moment_resumes_exactly(toy_corpus, tmp_path, monkey
     if every_epoch:  # save after every epoch
         monkeypatch.setattr("highrank.training.loop.EPOCH_CHECKPOINT_SECONDS", 0.0)
     whole = Run(tmp_path / "whole")
-    train(RECIPE, toy_corpus, whole, CPU, max_epochs=0)
+    train_run(RECIPE, toy_corpus, whole, CPU, max_epochs=0)
     kills = kill_everywhere(
-        whole.folder, tmp_path, monkeypatch, lambda: train(RECIPE, toy_corpus, whole, CPU, resume=True)
+        whole.folder, tmp_path, monkeypatch, lambda: train_run(RECIPE, toy_corpus, whole, CPU, resume=True)
     )
     assert len(kills) > (30 if every_epoch else 10)
     for run in kills:
         assert_consistent(run, best)
     for run in kills:
-        assert train(RECIPE, toy_corpus, run, CPU, resume=True) == "finished"
+        assert train_run(RECIPE, toy_corpus, run, CPU, resume=True) == "finished"
         assert_same_run(whole, run)
         assert_consistent(run, best)
         assert {path.name for path in run.folder.iterdir()} == {path.name for path in whole.folder.iterdir()}
@@ -97,10 +97,10 @@ def test_a_run_killed_at_any_moment_resumes_exactly(toy_corpus, tmp_path, monkey
 
 def test_finetuning_killed_at_any_moment_resumes_exactly(toy_corpus, tmp_path, monkeypatch, best):
     whole = Run(tmp_path / "whole")
-    train(RECIPE, toy_corpus, whole, CPU, max_epochs=2)
+    train_run(RECIPE, toy_corpus, whole, CPU, max_epochs=2)
 
     def finetune(run, request):
-        return train(RECIPE, toy_corpus, run, CPU, resume=True, finetune=request)
+        return train_run(RECIPE, toy_corpus, run, CPU, resume=True, finetune=request)
 
     kills = kill_everywhere(whole.folder, tmp_path, monkeypatch, lambda: finetune(whole, True))
     for run in kills:

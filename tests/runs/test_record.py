@@ -14,7 +14,7 @@ from highrank.runs import checkpoint as checkpoints
 from highrank.runs.export import export_run, import_run
 from highrank.runs.folder import Run
 from highrank.runs.record import current_summary, read_record, read_summary, summarize, write_record
-from highrank.runs.training import train
+from highrank.runs.training import train_run
 
 RESULTS = Path(__file__).parents[2] / "results" / "runs"
 STAGED = changed(LEARNER, nonmono=1, max_epochs=4, finetunes=2, finetune_max_epochs=3)
@@ -43,7 +43,7 @@ def test_a_malformed_record_is_an_error_that_names_the_key(change, key, tmp_path
 
 def test_each_stage_is_recorded_at_its_end(toy_corpus, tmp_path):
     run = Run(tmp_path / "run")
-    assert train(STAGED, toy_corpus, run, CPU) == "finished"
+    assert train_run(STAGED, toy_corpus, run, CPU) == "finished"
     summary = summarize(run, toy_corpus, CPU, "finished")
     stages = summary.stages
     assert [stage.stage for stage in stages] == [0, 1, 2]
@@ -53,7 +53,7 @@ def test_each_stage_is_recorded_at_its_end(toy_corpus, tmp_path):
     assert summary.averaged_from == next(line["epoch"] for line in epochs(run) if line["averaged"])
     # Stage 0 equals the same run without finetuning.
     alone = Run(tmp_path / "alone")
-    train(changed(STAGED, finetunes=0), toy_corpus, alone, CPU)
+    train_run(changed(STAGED, finetunes=0), toy_corpus, alone, CPU)
     expected = summarize(alone, toy_corpus, CPU, "finished")
     assert stages[0].valid_ppl == pytest.approx(expected.valid_ppl, rel=1e-6)
     assert stages[0].test_ppl == pytest.approx(expected.test_ppl, rel=1e-6)
@@ -63,17 +63,17 @@ def test_each_stage_is_recorded_at_its_end(toy_corpus, tmp_path):
 
 def test_pieces_add_up_across_resume_and_export(toy_corpus, tmp_path):
     uncut = Run(tmp_path / "uncut")
-    train(STAGED, toy_corpus, uncut, CPU)
+    train_run(STAGED, toy_corpus, uncut, CPU)
     run = Run(tmp_path / "run")
-    train(STAGED, toy_corpus, run, CPU, max_epochs=2)
-    train(STAGED, toy_corpus, run, CPU, resume=True, max_epochs=5)
+    train_run(STAGED, toy_corpus, run, CPU, max_epochs=2)
+    train_run(STAGED, toy_corpus, run, CPU, resume=True, max_epochs=5)
     export_run(run, tmp_path / "export", torch.float32, 10**6, averages_only=False)
     copy = Run(tmp_path / "copy")
     import_run(tmp_path / "export", copy)
     imported = current_summary(copy, toy_corpus, CPU)
     assert imported.outcome == "max-epochs"
     assert imported.curve.epoch == [1, 2, 3, 4, 5]
-    assert train(STAGED, toy_corpus, copy, CPU, resume=True, time_budget=600) == "finished"
+    assert train_run(STAGED, toy_corpus, copy, CPU, resume=True, time_budget=600) == "finished"
     summary = current_summary(copy, toy_corpus, CPU)
     assert summary.outcome == "finished"
     assert summary.epochs == 10
@@ -90,22 +90,22 @@ def test_pieces_add_up_across_resume_and_export(toy_corpus, tmp_path):
 
 def test_a_summary_of_an_earlier_state_is_replaced(tmp_path, toy_corpus):
     run = Run(tmp_path / "run")
-    train(TOY, toy_corpus, run, CPU, max_epochs=1)
+    train_run(TOY, toy_corpus, run, CPU, max_epochs=1)
     assert read_summary(run) is None
     first = summarize(run, toy_corpus, CPU, "max-epochs")
     assert current_summary(run, toy_corpus, CPU) == read_summary(run) == first
-    train(TOY, toy_corpus, run, CPU, resume=True, max_epochs=3)
+    train_run(TOY, toy_corpus, run, CPU, resume=True, max_epochs=3)
     assert read_summary(run) is None
     assert current_summary(run, toy_corpus, CPU).epochs == 3
     answers = iter([False, True])  # interrupted in the middle of an epoch
-    assert train(TOY, toy_corpus, run, CPU, resume=True, should_stop=lambda: next(answers)) == "interrupted"
+    assert train_run(TOY, toy_corpus, run, CPU, resume=True, should_stop=lambda: next(answers)) == "interrupted"
     summary = current_summary(run, toy_corpus, CPU)
     assert (summary.epochs, summary.updates) == (3, checkpoints.read(run.folder).state.step)
 
 
 def test_a_summary_evaluates_the_best_weights(toy_corpus, tmp_path):
     run = Run(tmp_path / "run")
-    train(TOY, toy_corpus, run, CPU, max_epochs=2)
+    train_run(TOY, toy_corpus, run, CPU, max_epochs=2)
     model = highrank.load(run.folder).model
     summary = current_summary(run, toy_corpus, CPU)
     assert summary.valid_ppl == evaluate(model, toy_corpus.splits["valid"]).perplexity
@@ -114,7 +114,7 @@ def test_a_summary_evaluates_the_best_weights(toy_corpus, tmp_path):
 
 def test_the_curve_ends_at_the_checkpoint(toy_corpus, tmp_path):
     run = Run(tmp_path / "run")
-    train(TOY, toy_corpus, run, CPU, max_epochs=2)
+    train_run(TOY, toy_corpus, run, CPU, max_epochs=2)
     lines = epochs(run)
     with run.metrics_file.open("a") as file:  # a line after the last checkpoint, as a kill leaves it
         file.write(json.dumps({**lines[-1], "epoch": 3}) + "\n")

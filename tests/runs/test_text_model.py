@@ -10,12 +10,12 @@ from helpers import CPU, changed
 from highrank.data.corpus import read_corpus
 from highrank.errors import UserError
 from highrank.runs.folder import Run
-from highrank.runs.training import train
+from highrank.runs.training import train_run
 
 
 @pytest.fixture
 def model(toy_corpus, tmp_path):
-    train(changed(max_epochs=1), toy_corpus, Run(tmp_path / "run"), CPU)
+    train_run(changed(max_epochs=1), toy_corpus, Run(tmp_path / "run"), CPU)
     return highrank.load(tmp_path / "run")
 
 
@@ -38,7 +38,7 @@ def test_log_prob_starts_after_the_end_of_a_line(model):
 
 def test_a_space_at_the_start_of_a_text_counts(toy_folder, tmp_path):
     corpus = read_corpus(toy_folder, level="char")
-    train(changed(max_epochs=1), corpus, Run(tmp_path / "run"), CPU)
+    train_run(changed(max_epochs=1), corpus, Run(tmp_path / "run"), CPU)
     assert len(highrank.load(tmp_path / "run").log_prob(" the")) == 4
 
 
@@ -55,7 +55,7 @@ def test_components_explain_the_probability_of_each_token(model):
 
 def test_a_softmax_has_no_components(toy_corpus, tmp_path):
     recipe = changed(model={"head": "softmax", "hidden_sizes": (6,)}, max_epochs=1)
-    train(recipe, toy_corpus, Run(tmp_path / "run"), CPU)
+    train_run(recipe, toy_corpus, Run(tmp_path / "run"), CPU)
     with pytest.raises(UserError, match="softmax"):
         highrank.load(tmp_path / "run").components("the cat")
 

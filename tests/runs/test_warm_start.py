@@ -6,13 +6,13 @@ import torch
 
 from helpers import CPU, TOY, changed
 from highrank.runs.folder import Run
-from highrank.runs.training import train
+from highrank.runs.training import train_run
 from highrank.runs.warm_start import warm_start
 from highrank.training.stages import Training
 
 
 def test_rows_follow_their_words_and_new_words_stay_random(toy_corpus, tmp_path):
-    train(TOY, toy_corpus, Run(tmp_path / "old"), CPU, max_epochs=1)
+    train_run(TOY, toy_corpus, Run(tmp_path / "old"), CPU, max_epochs=1)
     old = Training(TOY, toy_corpus, CPU)
     assert warm_start(old, toy_corpus.words, tmp_path / "old") == toy_corpus.vocab_size
     words = ["zebra", *reversed(toy_corpus.words)]
@@ -28,7 +28,7 @@ def test_rows_follow_their_words_and_new_words_stay_random(toy_corpus, tmp_path)
 
 
 def test_averages_start_at_the_copied_weights(toy_corpus, tmp_path):
-    train(TOY, toy_corpus, Run(tmp_path / "old"), CPU, max_epochs=1)
+    train_run(TOY, toy_corpus, Run(tmp_path / "old"), CPU, max_epochs=1)
     training = Training(changed(averaging="two-tailed", seed=3), toy_corpus, CPU)
     warm_start(training, toy_corpus.words, tmp_path / "old")
     for short, parameter in zip(training.optimizer.short, training.model.parameters(), strict=True):

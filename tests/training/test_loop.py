@@ -12,14 +12,14 @@ from highrank.training.stages import Training
 from highrank.training.state import get_weights, set_weights
 
 
-def run(recipe, corpus, device=CPU, max_epochs=None, callbacks=None, **options):
+def run(recipe, corpus, device=CPU, callbacks=None, **options):
     """Train a new model. Return the training, its outcome and its epochs' metrics."""
     training = Training(recipe, corpus, device)
     epochs = []
     recorder = Callbacks()
     recorder.epoch_done = epochs.append
     callbacks = CallbackList([recorder, callbacks or Callbacks()])
-    outcome = Loop(training, callbacks=callbacks, **options).run(max_epochs)
+    outcome = Loop(training, callbacks=callbacks, **options).run()
     return training, outcome, epochs
 
 

@@ -14,7 +14,7 @@ from highrank.data.shards import find_shards
 from highrank.errors import UserError
 from highrank.runs import checkpoint as checkpoints
 from highrank.runs.folder import Run
-from highrank.runs.training import train
+from highrank.runs.training import train_run
 from highrank.training.checkpoint import restore_checkpoint, take_checkpoint
 from highrank.training.ranks import ALONE, Ranks
 from highrank.training.stages import Training
@@ -126,7 +126,7 @@ def train_until(ranks, folder, corpus, rank, stop, resume=False):
     """Train a run of two epochs until `stop` returns True in one rank; return the outcome, or the error."""
     should_stop = stop if ranks.rank == rank else lambda: False
     try:
-        return train(SHORT, corpus, Run(folder), CPU, resume=resume, should_stop=should_stop, ranks=ranks)
+        return train_run(SHORT, corpus, Run(folder), CPU, resume=resume, should_stop=should_stop, ranks=ranks)
     except UserError as error:
         return str(error)
 
@@ -157,4 +157,4 @@ def test_the_death_of_a_rank_ends_the_others_with_a_checkpoint_to_resume(tmp_pat
     ends = in_ranks(2, tmp_path / "ranks", train_until, tmp_path / "run", toy_corpus, rank, die)
     assert ends[rank] is None
     assert str(tmp_path / "run") in ends[1 - rank]
-    assert train(SHORT, toy_corpus, Run(tmp_path / "run"), CPU, resume=True) == "finished"
+    assert train_run(SHORT, toy_corpus, Run(tmp_path / "run"), CPU, resume=True) == "finished"

@@ -75,7 +75,6 @@ def train(
     """
     from highrank.cli.training_progress import show_training
     from highrank.runs.launch import launching
-    from highrank.runs.record import summarize
 
     seconds = parse_seconds(time_budget) if time_budget else None
     with launching(
@@ -94,8 +93,8 @@ def train(
                 note(f"{default} exists, so this is a new run; --resume would continue one.")
         with stop_on_signal() as signals, show_training(out, max_epochs, seconds, corpus.level, on_cpu) as callbacks:
             outcome = launch.train(
-                max_epochs=max_epochs, time_budget=seconds, checkpoint_every=checkpoint_every, graphs=graphs,
-                callbacks=callbacks, should_stop=lambda: bool(signals),
+                graphs=graphs, callbacks=callbacks, max_epochs=max_epochs, time_budget=seconds,
+                checkpoint_every=checkpoint_every, should_stop=lambda: bool(signals),
             )  # fmt: skip
     command = resume_command(launch.recipe.name, run.folder)
     if outcome == "interrupted":
@@ -103,11 +102,11 @@ def train(
         raise typer.Exit(0 if ranks.connected else 130)  # torchrun would report a failure
     if not ranks.first:
         return
-    if run.model_file is None:
+    trained = launch.evaluate(outcome, lambda: say("evaluating the best weights on valid and test ..."))
+    if trained.summary is None:
         say(f"Paused and saved before the end of the first epoch. Continue with:\n  {command}")
         return
-    say("evaluating the best weights on valid and test ...")
-    _print_scores(summarize(run, corpus, launch.device, outcome), corpus)
+    _print_scores(trained.summary, corpus)
     print_written(run.folder)
     if outcome != "finished":
         say(f"Paused ({outcome}). Continue with:\n  {command}")

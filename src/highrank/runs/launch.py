@@ -4,9 +4,8 @@ import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 
@@ -21,9 +20,9 @@ from highrank.recipes.settings import flat, format_setting, override
 from highrank.runs.corpora import load_data, run_data
 from highrank.runs.folder import Run
 from highrank.runs.record import RunRecord, summarize
-from highrank.runs.training import train
+from highrank.runs.training import train_run
 from highrank.training.callbacks import Callbacks
-from highrank.training.loop import Outcome
+from highrank.training.loop import Limits, Outcome
 from highrank.training.ranks import Ranks, joined, rank_device
 
 ROOT = Path("runs")  # of runs without a folder of their own
@@ -66,7 +65,7 @@ def train_recipe(
     recipe, such as {"train.lr": 15}. `out` is the run folder; by default, it is runs/RECIPE, numbered if it exists.
     Training pauses after `max_epochs` epochs, counted over the whole run, or after `time_budget` seconds. `resume`
     continues a run, the latest one of the recipe if there is no `out`. `callbacks` follow the progress, and
-    `runs.training.train` explains the rest.
+    `runs.training.train_run` explains the rest.
     """
     changes = {**({} if corpus is None else {"data.corpus": corpus}), **(settings or {})}
     texts = [f"{key}={format_setting(value)}" for key, value in changes.items()]
@@ -75,14 +74,10 @@ def train_recipe(
         init_from=optional_path(init_from), finetune=finetune,
     ) as launch:  # fmt: skip
         outcome = launch.train(
-            max_epochs=max_epochs, time_budget=time_budget, checkpoint_every=checkpoint_every, graphs=graphs,
-            callbacks=callbacks,
+            graphs=graphs, callbacks=callbacks, max_epochs=max_epochs, time_budget=time_budget,
+            checkpoint_every=checkpoint_every,
         )  # fmt: skip
-    run = launch.run
-    if run.model_file is None or not launch.ranks.first:
-        return TrainedRun(run.folder, outcome, None, None, None)
-    summary = summarize(run, launch.corpus, launch.device, outcome)
-    return TrainedRun(run.folder, outcome, summary.valid_ppl, summary.test_ppl, summary)
+    return launch.evaluate(outcome)
 
 
 @dataclass(frozen=True)
@@ -94,7 +89,29 @@ class Launch:
     run: Run
     device: torch.device
     ranks: Ranks
-    train: Callable[..., Outcome]  # starts it, with the limits and callbacks of `runs.training.train`
+    resume: bool
+    init_from: Path | None
+    finetune: bool
+    data_dir: Path | None
+
+    def train(self, *, graphs: bool, callbacks: Callbacks | None, **limits: Unpack[Limits]) -> Outcome:
+        """Train until the run ends or pauses, and return why. Every process calls it, within `launching`."""
+        return train_run(
+            self.recipe, self.corpus, self.run, self.device, resume=self.resume, init_from=self.init_from,
+            finetune=self.finetune, data_dir=self.data_dir, ranks=self.ranks, graphs=graphs, callbacks=callbacks,
+            **limits,
+        )  # fmt: skip
+
+    def evaluate(self, outcome: Outcome, on_start: Callable[[], object] = lambda: None) -> TrainedRun:
+        """Evaluate the best weights and write summary.json, in the first process, once `launching` has ended.
+
+        A run that was interrupted or has no weights yet is not evaluated. `on_start` is called before an evaluation.
+        """
+        if outcome == "interrupted" or self.run.model_file is None or not self.ranks.first:
+            return TrainedRun(self.run.folder, outcome, None, None, None)
+        on_start()
+        summary = summarize(self.run, self.corpus, self.device, outcome)
+        return TrainedRun(self.run.folder, outcome, summary.valid_ppl, summary.test_ppl, summary)
 
 
 @contextlib.contextmanager
@@ -131,11 +148,7 @@ def launching(
             chosen = override(chosen, [f"data.corpus={corpus.name}"])
             if isinstance(corpus, Corpus):  # a folder with a tokenizer has a level of its own
                 chosen = override(chosen, [f"data.level={corpus.level}"])
-        start = partial(
-            train, chosen, corpus, run, device, resume=resume, init_from=init_from, finetune=finetune,
-            data_dir=data_dir, ranks=ranks,
-        )  # fmt: skip
-        yield Launch(chosen, corpus, run, device, ranks, start)
+        yield Launch(chosen, corpus, run, device, ranks, resume, init_from, finetune, data_dir)
 
 
 def _check_new(run: Run) -> None:

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Unpack
 
 import torch
 
@@ -23,7 +24,7 @@ from highrank.runs.provenance import provenance
 from highrank.runs.warm_start import warm_start
 from highrank.training.callbacks import CallbackList, Callbacks
 from highrank.training.checkpoint import Checkpoint, restore_checkpoint, take_checkpoint
-from highrank.training.loop import Loop, Outcome
+from highrank.training.loop import Limits, Loop, Outcome
 from highrank.training.precision import Precision
 from highrank.training.ranks import ALONE, RankLostError, Ranks
 from highrank.training.stages import DivergedError, Training
@@ -31,7 +32,7 @@ from highrank.training.stages import DivergedError, Training
 COPIES = 5  # of the weights: themselves, their gradient and average, the best ones, and those of a checkpoint
 
 
-def train(
+def train_run(
     recipe: AnyRecipe,
     corpus: Corpus | DialogCorpus,
     run: Run,
@@ -41,20 +42,16 @@ def train(
     init_from: Path | None = None,
     finetune: bool = False,
     data_dir: Path | None = None,
-    max_epochs: int | None = None,
-    time_budget: float | None = None,
-    checkpoint_every: float = 120.0,
     graphs: bool = True,
     callbacks: Callbacks | None = None,
-    should_stop: Callable[[], bool] = lambda: False,
     ranks: Ranks = ALONE,
+    **limits: Unpack[Limits],
 ) -> Outcome:
     """Train until the recipe ends the run or training pauses. Either way, save a checkpoint to resume from.
 
-    Training pauses after epoch `max_epochs`, counted over the whole run, `time_budget` seconds from now, or after the
-    update during which `should_stop` returns True. `checkpoint_every` is in seconds. `init_from` is a run
-    whose best weights a new run starts with. `finetune` first ends the current stage and starts the next finetuning
-    stage. Of several `ranks`, which share the run folder, the first one writes.
+    `init_from` is a run whose best weights a new run starts with. `finetune` first ends the current stage and starts
+    the next finetuning stage. `Loop` explains the limits. Of several `ranks`, which share the run folder, the first one
+    writes.
     """
     if resume:
         run.require_run()
@@ -76,28 +73,21 @@ def train(
         earlier, metrics_bytes = _restore(training, run)
         state = training.state
         piece = Piece(
-            epoch=state.epoch, seconds=state.seconds, time_budget=time_budget, outcome=None, processes=ranks.size,
-            **provenance(device),
+            epoch=state.epoch, seconds=state.seconds, time_budget=limits.get("time_budget"), outcome=None,
+            processes=ranks.size, **provenance(device),
         )  # fmt: skip
         save: Callable[..., None] = _leave_to_the_first_rank
         if ranks.first:
             metrics = stack.enter_context(contextlib.closing(MetricsWriter(run.folder, metrics_bytes, state.step)))
             callbacks = CallbackList([metrics, callbacks])
             save = _Saver(run, earlier, piece, state.step, metrics).save
-        loop = Loop(
-            training,
-            save=save,
-            callbacks=callbacks,
-            should_stop=should_stop,
-            checkpoint_every=checkpoint_every,
-            time_budget=time_budget,
-        )
+        loop = Loop(training, save=save, callbacks=callbacks, **limits)
         try:
             if not run.has_checkpoint():
                 save(take_checkpoint(training))
             if finetune:
                 loop.start_finetuning()
-            outcome = loop.run(max_epochs)
+            outcome = loop.run()
             save(take_checkpoint(training), outcome)
             ranks.largest(0)  # wait for the first rank: when one process ends, torchrun may stop the others
             return outcome

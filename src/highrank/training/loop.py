@@ -7,7 +7,7 @@ save a checkpoint and pause.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal, TypedDict, get_args
 
 from highrank.evaluation.score import perplexity
 from highrank.training.callbacks import Callbacks, EpochMetrics, UpdateMetrics
@@ -41,6 +41,15 @@ class Timer:
         return seconds
 
 
+class Limits(TypedDict, total=False):
+    """When training pauses, and how often it saves; the fields of `Loop` that its callers pass on."""
+
+    max_epochs: int | None
+    time_budget: float | None
+    checkpoint_every: float
+    should_stop: Callable[[], bool]
+
+
 @dataclass
 class Loop:
     """Runs `training`, reports to `callbacks`, and calls `save` to store a checkpoint."""
@@ -48,21 +57,22 @@ class Loop:
     training: Training
     save: Callable[[Checkpoint], object] = lambda checkpoint: None
     callbacks: Callbacks = field(default_factory=Callbacks)
-    should_stop: Callable[[], bool] = lambda: False  # called whenever the loss has been read
-    checkpoint_every: float = 120.0  # seconds between checkpoints within an epoch
+    max_epochs: int | None = None  # pauses after this epoch, counted over the whole run
     time_budget: float | None = None  # seconds until the loop pauses
+    checkpoint_every: float = 120.0  # seconds between checkpoints within an epoch
+    should_stop: Callable[[], bool] = lambda: False  # called whenever the loss has been read; True pauses
 
     def __post_init__(self) -> None:
         self._since_start = Timer()
         self._since_count = Timer()
         self._since_save = Timer()
 
-    def run(self, max_epochs: int | None = None) -> Outcome:
+    def run(self) -> Outcome:
         """Train until the recipe's rules end the run, or until a pause. The caller saves the final checkpoint."""
         state = self.training.state
         outcome: Outcome = "finished"
         while not state.finished:
-            if max_epochs is not None and state.epoch >= max_epochs:
+            if self.max_epochs is not None and state.epoch >= self.max_epochs:
                 outcome = "max-epochs"
                 break
             pause = self._run_epoch()
