@@ -44,6 +44,12 @@ def test_bpe_from_a_file_to_a_comparison(text):
     highrank("compare", "run", "other", "--contains", "dog", "--out", "comparison", cwd=text)
 
 
+def test_the_level_word_of_a_folder_with_a_tokenizer_is_the_same_on_resume(text):
+    train(text, "bpe", "--set", "data.level=word")
+    train(text, "bpe", "--set", "data.level=word", "--resume")
+    assert "data.level" in train(text, "bpe", "--set", "data.level=char", "--resume", check=2).stderr
+
+
 def test_a_prompt_is_tokenised_like_the_text(text):
     train(text, "words")
     done = highrank("generate", "run", "--prompt", "the cat's zebra", "--length", 1, cwd=text)
@@ -95,7 +101,7 @@ def test_a_text_larger_than_memory_is_refused_before_it_is_read(text, monkeypatc
 
 def test_a_vocabulary_too_large_for_the_memory_is_refused_before_training(text, monkeypatch):
     monkeypatch.setattr("highrank.memory.free_bytes", lambda device: 10**9)
-    monkeypatch.setattr("highrank.runs.training.COPIES", 10**6)
+    monkeypatch.setattr("highrank.runs.training.count_parameters", lambda recipe, vocab_size: 10**9)
     assert "--max-vocab" in train(text, "words", check=2).stderr
     assert not (text / "run").exists()
 

@@ -139,6 +139,7 @@ def test_resume_accepts_the_same_settings(place):
     [
         (["ptb-mos", *settings("data.corpus=toy train.lr=3")], {"train.lr"}),
         (["ptb-mos", "--set", "train.lr=3", "--set", "model.tied=false"], {"train.lr", "model.tied"}),
+        (["ptb-mos", "--set", "data.level=char"], {"data.level"}),
     ],
 )
 def test_resume_with_other_settings_names_only_the_changes(place, trained, arguments, keys):

@@ -11,8 +11,9 @@ from highrank.errors import UserError
 from highrank.files import read_tensors
 from highrank.runs import checkpoint as checkpoints
 from highrank.runs.folder import Run
-from highrank.runs.training import train_run
+from highrank.runs.training import train_run, weight_copies
 from highrank.training.callbacks import Callbacks
+from highrank.training.checkpoint import take_checkpoint
 from highrank.training.stages import Training
 
 STAGED = changed(LEARNER, nonmono=1, max_epochs=40, finetunes=1, finetune_max_epochs=3)
@@ -181,6 +182,18 @@ def test_a_diverged_run_names_its_folder(toy_corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(Training, "__init__", diverged)
     with pytest.raises(UserError, match=r"train\.lr.*" + str(tmp_path / "run")):
         train_run(TOY, toy_corpus, Run(tmp_path / "run"), CPU)
+
+
+@pytest.mark.parametrize("averaging", ["none", "nt-asgd", "two-tailed"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_the_memory_for_training_counts_every_copy_of_the_weights(toy_corpus, averaging, optimizer):
+    recipe = changed(averaging=averaging, optimizer=optimizer)
+    training = Training(recipe, toy_corpus, CPU)
+    if averaging != "none":
+        training.optimizer.start_averaging()
+    sizes = [tensor.numel() for name, tensor in take_checkpoint(training).tensors.items() if "rng" not in name]
+    n_weights = training.model.n_parameters()
+    assert weight_copies(recipe) == sum(sizes) // n_weights + 3  # gradient, best weights, checkpoint
 
 
 def test_two_processes_cannot_train_in_one_folder(toy_corpus, tmp_path):

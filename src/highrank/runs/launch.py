@@ -12,6 +12,7 @@ import torch
 from highrank.data.corpus import Corpus
 from highrank.data.dialog import DialogCorpus
 from highrank.data.folders import own_folder
+from highrank.data.tokenizer import FILE_NAME as TOKENIZER
 from highrank.device import find_device
 from highrank.errors import UserError
 from highrank.files import AnyPath, optional_path, output_folder, unused_folder
@@ -187,6 +188,8 @@ def _check_same_recipe(
         new["data.corpus"] = str(own)
     if new["train.precision"] == "auto":
         new["train.precision"] = old["train.precision"]  # chosen when the run started
+    if new.get("data.level") == "word" and (folder / TOKENIZER).exists():
+        new["data.level"] = old["data.level"]  # that of the tokenizer
     given = dict.fromkeys(setting.partition("=")[0] for setting in settings)
     changes = [
         f"{key} = {format_setting(old[key])}, not {format_setting(new[key])}" for key in given if new[key] != old[key]

@@ -29,8 +29,6 @@ from highrank.training.precision import Precision
 from highrank.training.ranks import ALONE, RankLostError, Ranks
 from highrank.training.stages import DivergedError, Training
 
-COPIES = 5  # of the weights: themselves, their gradient and average, the best ones, and those of a checkpoint
-
 
 def train_run(
     recipe: AnyRecipe,
@@ -103,10 +101,16 @@ def count_parameters(recipe: AnyRecipe, vocab_size: int) -> int:
         return build_model(recipe.model, vocab_size).n_parameters()
 
 
+def weight_copies(recipe: AnyRecipe) -> int:
+    """Return how often training holds the weights: themselves, gradient, best, checkpoint, averages and moments."""
+    averages = {"none": 0, "nt-asgd": 1, "two-tailed": 2}[recipe.train.averaging]
+    return 4 + averages + (2 if recipe.train.optimizer == "adam" else 0)
+
+
 def _require_memory(recipe: AnyRecipe, vocab_size: int, device: torch.device) -> None:
     """Raise a UserError if the model is too large to be trained on this device."""
     require_bytes(
-        4 * COPIES * count_parameters(recipe, vocab_size),
+        4 * weight_copies(recipe) * count_parameters(recipe, vocab_size),
         device,
         f"training {recipe.name} with a vocabulary of {vocab_size:,} words",
         "make the corpus with a smaller vocabulary ('highrank data make --max-vocab'), or choose a smaller model",
