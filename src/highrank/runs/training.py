@@ -87,7 +87,7 @@ def train_run(
                 loop.start_finetuning()
             outcome = loop.run()
             save(take_checkpoint(training), outcome)
-            ranks.largest(0)  # wait for the first rank: when one process ends, torchrun may stop the others
+            ranks.wait()  # for the first rank to save: when one process ends, torchrun may stop the others
             return outcome
         except (DivergedError, RankLostError) as error:
             raise UserError(f"{error} The last checkpoint is in {run.folder}.") from None

@@ -65,6 +65,10 @@ class Ranks:
             dist.all_reduce(tensor, dist.ReduceOp.MAX)
         return int(tensor.item())
 
+    def wait(self) -> None:
+        """Wait until all ranks have called this."""
+        self.largest(0)
+
     def broadcast(self, value: T) -> T:
         """Return the value of the first rank."""
         if not self.connected:
