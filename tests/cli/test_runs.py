@@ -9,7 +9,7 @@ from helpers import CPU, fails, highrank
 from highrank.cli.console import out
 from highrank.data.corpus import read_corpus
 from highrank.runs.folder import Run
-from highrank.runs.training import train
+from highrank.runs.training import train_run
 
 
 def rows(folder, cwd):
@@ -61,7 +61,7 @@ def test_damaged_runs_are_listed_as_damaged(place, trained):
 def test_a_summary_of_an_earlier_state_is_not_listed(place, trained):
     run = Run(trained)
     answers = iter([False, True])  # interrupted in the middle of an epoch
-    train(run.recipe(), read_corpus(place / "toy"), run, CPU, resume=True, should_stop=lambda: next(answers))
+    train_run(run.recipe(), read_corpus(place / "toy"), run, CPU, resume=True, should_stop=lambda: next(answers))
     (row,) = rows(".", place)
     assert (row["epoch"], row["valid_ppl"], row["test_ppl"]) == (1, None, None)
 

@@ -9,13 +9,13 @@ import highrank
 from helpers import CPU, TOY
 from highrank.errors import UserError
 from highrank.runs.folder import Run
-from highrank.runs.training import train
+from highrank.runs.training import train_run
 
 
 @pytest.fixture
 def run(toy_corpus, toy_folder, tmp_path):
     recipe = dataclasses.replace(TOY, data=dataclasses.replace(TOY.data, corpus=str(toy_folder)))
-    train(recipe, toy_corpus, Run(tmp_path / "run"), CPU, max_epochs=1)
+    train_run(recipe, toy_corpus, Run(tmp_path / "run"), CPU, max_epochs=1)
     return tmp_path / "run"
 
 
