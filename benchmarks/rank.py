@@ -29,7 +29,7 @@ def measure(name: str, model: LanguageModel, ids: torch.Tensor, driver: str, dev
     result = analyze(carrying_state(model), ids.to(device))
     return dict(
         model=name, device=device.type, driver=driver if device.type == "cuda" else "gesdd", tokens=len(ids),
-        vocabulary=result.columns, rank=result.rank, total_s=round(sum(result.seconds.values()), 2),
+        vocabulary=VOCABULARY, rank=result.rank, total_s=round(sum(result.seconds.values()), 2),
         peak_gib=round((result.peak_bytes or 0) / 2**30, 3),
         **{f"{stage}_s": round(seconds, 2) for stage, seconds in result.seconds.items()}, **columns,
     )  # fmt: skip

@@ -51,7 +51,7 @@ def analysis(split="test", rank=9970, recipe="ptb-mos", k=15, head="mos", tokens
     model = {
         "name": "x", "run": "x", "recipe": recipe, "head": head, "n_components": k, "embed_dim": 280, "epochs": 3,
         "valid_ppl": 60.0, "test_ppl": 58.0, "rank_bound": 10_000, "rank": rank, "effective_rank": 50.0,
-        "columns": 10_000, "projected": None, "tolerance": 1e-9, "spectrum": {"values": [2.0, 1.0, 0.1],
+        "tolerance": 1e-9, "spectrum": {"values": [2.0, 1.0, 0.1],
         "index": [1, 2, 9]}, "kld": {"mean": 5.2, "standard_error": 0.01, "contexts": 100}, "perplexity": 58.0,
         "seconds": {}, "peak_bytes": 1,
     }  # fmt: skip

@@ -9,7 +9,7 @@ from helpers import CPU
 from highrank import memory
 from highrank.analysis import analyze, carrying_state
 from highrank.analysis.kld import pairwise_kld, sample_contexts
-from highrank.analysis.matrix import CONTEXTS, WINDOW, check_memory, context_count, needed_bytes
+from highrank.analysis.matrix import CONTEXTS, WINDOW, check_memory, context_count, default_rows, needed_bytes
 from highrank.errors import UserError
 from highrank.evaluation.perplexity import evaluate
 from highrank.models import build_model
@@ -33,7 +33,7 @@ def test_results_are_those_of_the_whole_matrix_for_any_window(head, window):
     whole, _ = model.log_prob(ids[:, None], model.initial_state(1))
     whole = whole[:, 0].detach()
     result = analyze(carrying_state(model), ids, contexts=40, seed=5, window=window)
-    assert (result.rank_bound, result.columns, result.projected) == (60, 60, None)
+    assert result.rank_bound == 60
     assert result.spectrum.values == pytest.approx(torch.linalg.svdvals(whole).tolist(), rel=1e-8, abs=1e-9)
     assert result.rank > 20 if head == "mos" else result.rank == 6 + 2
     expected = pairwise_kld(whole[sample_contexts(300, 40, 5)], 300)
@@ -56,23 +56,6 @@ def test_short_texts_have_no_kld_and_no_perplexity():
     model = make_model()
     assert analyze(carrying_state(model), torch.randint(60, (2,))).kld is None
     assert analyze(carrying_state(model), torch.randint(60, (1,))).perplexity is None  # nothing predicts the first word
-
-
-@pytest.mark.parametrize("head", ["softmax", "mos"])
-def test_projection_gives_a_lower_bound_on_the_rank_and_the_top_of_the_spectrum(head):
-    model = make_model(head, 200)
-    ids = torch.randint(200, (500,))
-    exact = analyze(carrying_state(model), ids, contexts=30)
-    result = analyze(carrying_state(model), ids, contexts=30, projection=60)
-    assert result.projected == 60
-    assert result.rank == (8 if head == "softmax" else 60)
-    assert result.rank <= exact.rank
-    assert result.effective_rank is None
-    assert result.kld == exact.kld
-    assert 1 <= len(result.spectrum.values) < 60
-    assert len(result.spectrum.values) <= result.rank
-    assert result.tolerance > 3 * exact.tolerance  # the projection may enlarge the round-off
-    assert result.spectrum.values[0] == pytest.approx(exact.spectrum.values[0], rel=4 / math.sqrt(120))
 
 
 def test_any_function_from_ids_to_log_probabilities_works():
@@ -114,26 +97,32 @@ def test_large_vocabularies_sample_fewer_contexts():
 
 def test_memory_table_of_the_documentation():
     text = (Path(__file__).parents[2] / "docs" / "analysis.md").read_text()
-    rows = re.findall(r"^\| ([\d,]+) \(.*\) \| (.+) \| ([\d.]+) GiB \|$", text, flags=re.M)
-    assert [row[0] for row in rows] == ["10,000", "33,278", "100,000"]
-    for words, exact, projected in rows:
+    rows = re.findall(r"^\| ([\d,]+) \(.*\) \| ([\d,]+) \| ([\d.]+) GiB \|$", text, flags=re.M)
+    assert [row[0] for row in rows] == ["10,000", "33,278", "50,257", "128,256", "256,000"]
+    for words, tokens, gib in rows:
         v = int(words.replace(",", ""))
-        contexts = context_count(10**6, v, CONTEXTS)
-        assert f"{needed_bytes(10**6, v, 2000, contexts, WINDOW) / 2**30:.1f}" == projected
-        if v**2 < 2**31:
-            assert f"{needed_bytes(10**6, v, None, contexts, WINDOW) / 2**30:.1f} GiB" == exact
+        rows_read = default_rows(v) or 2 * v
+        assert f"{rows_read:,}" == tokens
+        assert f"{needed_bytes(rows_read, v, context_count(rows_read, v, CONTEXTS), WINDOW) / 2**30:.1f}" == gib
 
 
 @pytest.mark.parametrize(
-    ("free", "words", "projection"),
-    [(4 * 2**30, 33_278, None), (4 * 2**30, 33_278, 30_000), (1000 * 2**30, 100_000, None)],
-    ids=["exact", "projected", "more than LAPACK can address"],
+    ("free", "words"),
+    [(4 * 2**30, 33_278), (1000 * 2**30, 100_000)],
+    ids=["exact", "more than LAPACK can address"],
 )
-def test_an_analysis_that_does_not_fit_raises(monkeypatch, free, words, projection):
+def test_an_analysis_that_does_not_fit_raises(monkeypatch, free, words):
     monkeypatch.setattr(memory, "free_bytes", lambda device: free)
-    with pytest.raises(UserError, match="projection"):
-        check_memory(245_569, words, projection, 1000, 200, CPU)
-    check_memory(245_569, words, 1000, 1000, 200, CPU)
+    with pytest.raises(UserError, match="tokens"):
+        check_memory(245_569, words, 1000, 200, CPU)
+    check_memory(1000, words, 1000, 200, CPU)
+
+
+@pytest.mark.parametrize("words", [46_341, 128_256, 256_000, 793_471])
+def test_default_rows_of_large_vocabularies_fit_into_memory(monkeypatch, words):
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 32 * 2**30)
+    rows = default_rows(words)
+    check_memory(rows, words, context_count(rows, words, CONTEXTS), WINDOW, CPU)
 
 
 def test_analyze_checks_memory_first(monkeypatch):
@@ -143,12 +132,11 @@ def test_analyze_checks_memory_first(monkeypatch):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("projection", [None, 40])
-def test_gpu_and_cpu_agree(projection):
+def test_gpu_and_cpu_agree():
     model = make_model("mos", 200)
     ids = torch.randint(200, (700,))
-    cpu = analyze(carrying_state(model), ids, contexts=50, projection=projection)
-    gpu = analyze(carrying_state(model.cuda()), ids.cuda(), contexts=50, projection=projection)
+    cpu = analyze(carrying_state(model), ids, contexts=50)
+    gpu = analyze(carrying_state(model.cuda()), ids.cuda(), contexts=50)
     assert gpu.rank == cpu.rank
     assert gpu.spectrum.values == pytest.approx(cpu.spectrum.values, rel=1e-8, abs=1e-8)
     assert gpu.kld.mean == pytest.approx(cpu.kld.mean, rel=1e-9)

@@ -5,9 +5,9 @@ from highrank.analysis.kld import Kld
 from highrank.analysis.record import SPECTRUM_POINTS, Analysis, Spectrum, full_spectrum, thin_spectrum
 
 
-def make_analysis(projected=None):
+def make_analysis():
     return Analysis(
-        rank_bound=8, rank=8, effective_rank=2.5, columns=60, projected=projected, tolerance=1e-13,
+        rank_bound=8, rank=8, effective_rank=2.5, tolerance=1e-13,
         spectrum=Spectrum([4.0, 2.0], [1, 2]), kld=Kld(1.0, 0.1, 30), perplexity=50.0, seconds={"rows": 1.0},
         peak_bytes=None,
     )  # fmt: skip
@@ -15,7 +15,6 @@ def make_analysis(projected=None):
 
 def test_round_off_is_relative_to_the_largest_singular_value():
     assert make_analysis().round_off == 0.25e-13
-    assert make_analysis(projected=20).round_off is None
 
 
 @pytest.mark.parametrize("n", [7, SPECTRUM_POINTS])

@@ -33,15 +33,10 @@ def test_analyze_writes_the_record_and_the_figure(place):
 
 
 def test_options_reach_the_analysis(place):
-    arguments = ("mos", "--split", "valid", "--tokens", 60, "--projection", 10, "--contexts", 50, "--seed", 3)
+    arguments = ("mos", "--split", "valid", "--tokens", 60, "--contexts", 50, "--seed", 3)
     record = analyze_json(*arguments, cwd=place)
     assert (record["split"], record["tokens"], record["seed"]) == ("valid", 60, 3)
-    assert record["models"][0]["projected"] == 10
     assert record["models"][0]["kld"]["contexts"] == 50
-
-
-def test_a_projected_rank_is_shown_as_a_lower_bound(place):
-    assert ">= 10" in highrank("analyze", "mos", "--projection", 10, cwd=place).stdout
 
 
 @pytest.mark.parametrize(
@@ -51,7 +46,6 @@ def test_a_projected_rank_is_shown_as_a_lower_bound(place):
         ["mos", "--split", "train"],
         ["mos", "--tokens", "many"],
         ["mos", "--tokens", "1"],
-        ["mos", "--projection", "15"],
         ["mos", "--out", "toy/test.txt"],
         [],
     ],

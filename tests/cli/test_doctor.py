@@ -97,9 +97,17 @@ def test_near_copies_are_counted_and_explained(place):
 
 
 def test_capped_logits_have_no_bound_and_no_gradient_share(place):
-    record = diagnose("capped", "--text", "text.txt", "--projection", 20, cwd=place)
-    assert (record.head, record.gradient, record.predictions.projected) == ("other", None, 20)
+    record = diagnose("capped", "--text", "text.txt", cwd=place)
+    assert (record.head, record.gradient) == ("other", None)
     assert diagnose("capped", cwd=place).head == "other"
+
+
+def test_fewer_tokens_are_read_by_default_if_rows_of_a_large_vocabulary_are_needed(place, monkeypatch):
+    monkeypatch.setattr("highrank.analysis.matrix.MAX_ELEMENTS", 3000)
+    monkeypatch.setattr("highrank.analysis.matrix.LARGE_ELEMENTS", 2500)  # 40 rows of 61 words
+    assert diagnose("capped", "--text", "text.txt", cwd=place).tokens == 40
+    assert diagnose("capped", "--text", "text.txt", "--tokens", 45, cwd=place).tokens == 45
+    assert diagnose("tiny", "--text", "text.txt", cwd=place).tokens == 150  # by its factors
 
 
 def test_a_converted_mixture_is_diagnosed(place, tmp_path):

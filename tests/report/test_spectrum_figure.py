@@ -7,11 +7,11 @@ from highrank.analysis.record import AnalysisRecord, full_spectrum
 from highrank.report.figures.spectrum import BY_HEAD, FLOOR, plot_spectrum
 
 
-def make_model(head="mos", values=(8.0, 4.0, 2.0, 0.0), tolerance=8e-14, projected=None):
+def make_model(head="mos", values=(8.0, 4.0, 2.0, 0.0), tolerance=8e-14):
     return Analysis(
-        name=f"a {head}", head=head, embed_dim=2, rank_bound=4, rank=3, effective_rank=2.0, columns=4,
-        projected=projected, tolerance=tolerance, spectrum=full_spectrum(torch.tensor(values)), kld=None,
-        perplexity=3.0, seconds={}, peak_bytes=None,
+        name=f"a {head}", head=head, embed_dim=2, rank_bound=4, rank=3, effective_rank=2.0,
+        tolerance=tolerance, spectrum=full_spectrum(torch.tensor(values)), kld=None, perplexity=3.0, seconds={},
+        peak_bytes=None,
     )  # fmt: skip
 
 
@@ -41,12 +41,6 @@ def points(line):
 def test_points_are_the_share_of_singular_values_below(draw):
     (axis,) = draw(make_record(make_model())).axes
     assert points(axis.lines[0]) == [[1.0, 0.5, 0.25, FLOOR], [75.0, 50.0, 25.0, 0.0]]
-
-
-def test_projected_spectra_are_drawn_at_their_height_among_all_values(draw):
-    (axis,) = draw(make_record(make_model(values=(8.0, 4.0), projected=20), tokens=100)).axes
-    assert points(axis.lines[0]) == [[1.0, 0.5], [99.0, 98.0]]
-    assert not axis.patches  # the round-off is not known
 
 
 def test_the_largest_round_off_is_shaded(draw):

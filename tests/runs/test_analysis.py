@@ -3,12 +3,13 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 from helpers import CPU, highrank, settings, write_toy_corpus
 from highrank.data.corpus import read_corpus
 from highrank.errors import UserError
 from highrank.runs import training
-from highrank.runs.analysis import analyze_runs, read_analysis, write_analysis
+from highrank.runs.analysis import analyze_runs, default_tokens, read_analysis, write_analysis
 from highrank.runs.folder import Run
 
 RESULTS = Path(__file__).parents[2] / "results" / "analysis"
@@ -67,7 +68,7 @@ def test_perplexity_is_that_of_the_run(place, record):
 def test_a_summary_of_earlier_weights_is_not_quoted(place, tmp_path):
     run = Run(tmp_path / "mos")
     shutil.copytree(place / "mos", run.folder)
-    training.train_run(run.recipe(), read_corpus(place / "toy"), run, CPU, resume=True, max_epochs=2)  # as before a Ctrl-C
+    training.train_run(run.recipe(), read_corpus(place / "toy"), run, CPU, resume=True, max_epochs=2)  # writes no summary
     (model,) = analyze_runs(run.folder, tokens=12).models
     assert (model.epochs, model.valid_ppl, model.test_ppl) == (2, None, None)
 
@@ -75,6 +76,14 @@ def test_a_summary_of_earlier_weights_is_not_quoted(place, tmp_path):
 def test_a_part_of_a_split(place):
     record = analyze_runs([place / "mos"], "valid", tokens=12, data_dir=place)
     assert (record.split, record.tokens, record.models[0].rank) == ("valid", 12, 12)
+
+
+@pytest.mark.parametrize(
+    ("device", "rows", "tokens"),
+    [("cpu", None, 20_000), ("cpu", 4185, 4185), ("cpu", 30_000, 20_000), ("cuda", None, None), ("cuda", 4185, 4185)],
+)
+def test_tokens_read_by_default(device, rows, tokens):
+    assert default_tokens(torch.device(device), rows) == tokens
 
 
 def test_runs_on_different_texts_raise(place, tmp_path):

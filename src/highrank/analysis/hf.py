@@ -26,15 +26,11 @@ def analyze_hf(
     model: "HfModel",
     ids: Tensor,  # (T,)
     *,
-    projection: int | None = None,
     contexts: int = CONTEXTS,
     seed: int = 0,
     on_stage: OnStage = no_stages,
 ) -> Analysis:
-    """Analyse a model on a text: exactly, from its factors, if it ends in a plain softmax, and by its rows otherwise.
-
-    `projection` is only used for the rows: the factors are exact and small for any vocabulary.
-    """
+    """Analyse a model on a text: from its factors if it ends in a plain softmax, and by its rows otherwise."""
     check_causal(model, ids)
     if model.ends_in_softmax():
         states: list[Tensor] = []
@@ -52,7 +48,7 @@ def analyze_hf(
                 "use the precision float64."
             )
         rows = in_windows(model.log_prob, ids, model.context)
-        result = analyze_rows(rows, ids, projection=projection, contexts=contexts, seed=seed, on_stage=on_stage)
+        result = analyze_rows(rows, ids, contexts=contexts, seed=seed, on_stage=on_stage)
     return replace(
         result,
         name=Path(model.name).name,
@@ -72,7 +68,7 @@ def in_windows(predict: Callable[[Tensor], Tensor], ids: Tensor, context: int) -
     yield predict(ids[:context])
     for done in range(context, len(ids), step):
         start = done - (context - step)
-        yield predict(ids[start : start + context])[context - step :]
+        yield predict(ids[start : start + context])[context - step :].clone()  # a view would keep the other half
 
 
 @torch.no_grad()

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from highrank import memory
 from highrank.analysis.kld import Kld, pairwise_kld, sample_contexts
-from highrank.analysis.projection import Projection, top_of_spectrum
 from highrank.analysis.rank import (
     MAX_ELEMENTS,
     RowReducer,
@@ -35,6 +34,7 @@ from highrank.progress import OnStage, no_stages
 WINDOW = 200  # tokens per call of the model; affects memory only
 CONTEXTS = 5000  # sampled for the pairwise KLD
 CONTEXT_BYTES = 2**31  # upper limit of their memory, for large vocabularies
+LARGE_ELEMENTS = 2**29  # log-probabilities read by default for vocabularies whose V x V factor is too large: 4 GiB
 
 LogProb = Callable[[Tensor], Tensor]  # (t,) ids -> (t, V) log-probabilities of each next word
 
@@ -54,9 +54,8 @@ def carrying_state(model: LanguageModel) -> LogProb:
 class Options(TypedDict, total=False):
     """Keyword arguments of `analyze` that its callers pass on."""
 
-    projection: int | None  # columns of a random projection, for a V x V factor that does not fit into memory
     contexts: int  # sampled for the pairwise KLD
-    seed: int  # of the sampled contexts and the projection
+    seed: int  # of the sampled contexts
 
 
 def analyze(
@@ -80,7 +79,6 @@ def analyze_rows(
     blocks: Iterator[Tensor],  # (t, V) each, T rows in total
     ids: Tensor,  # (T,)
     *,
-    projection: int | None = None,
     contexts: int = CONTEXTS,
     seed: int = 0,
     on_stage: OnStage = no_stages,
@@ -93,14 +91,13 @@ def analyze_rows(
     _check_log_probabilities(first)
     vocabulary = first.shape[1]
     contexts = context_count(tokens, vocabulary, contexts)
-    check_memory(tokens, vocabulary, projection, contexts, len(first), first.device)
+    check_memory(tokens, vocabulary, contexts, len(first), first.device)
 
     observer = RowObserver(tokens, ids, vocabulary, contexts, seed, first.device)
-    projector = Projection(vocabulary, projection, seed, first.device) if projection else None
     reducer = RowReducer()
     for rows in itertools.chain([first], blocks):
         observer.add(rows)
-        reducer.add(projector.apply(rows) if projector else rows)
+        reducer.add(rows)
         on_stage("log-probabilities, reduced by QR", reducer.rows, tokens)
     if reducer.rows != tokens:
         raise ValueError(f"expected one row of log-probabilities per token, {tokens} in total, got {reducer.rows}")
@@ -114,16 +111,13 @@ def analyze_rows(
 
     on_stage("pairwise KL divergence", 0, None)
     kld = observer.kld()
-    tolerance = projector.tolerance(tokens) if projector else press_tolerance(values[0].item(), tokens, vocabulary)
-    rank = int((values > tolerance).sum())
+    tolerance = press_tolerance(values[0].item(), tokens, vocabulary)
     return Analysis(
         rank_bound=min(tokens, vocabulary),
-        rank=rank,
-        effective_rank=None if projector else effective_rank(values),
-        columns=projection or vocabulary,
-        projected=projection,
+        rank=int((values > tolerance).sum()),
+        effective_rank=effective_rank(values),
         tolerance=tolerance,
-        spectrum=full_spectrum(top_of_spectrum(values)[:rank] if projector else values),
+        spectrum=full_spectrum(values),
         kld=kld,
         perplexity=observer.perplexity(),
         seconds=observer.seconds,
@@ -180,26 +174,28 @@ def context_count(tokens: int, vocabulary: int, contexts: int) -> int:
     return min(contexts, tokens, max(100, CONTEXT_BYTES // (8 * vocabulary)))
 
 
-def needed_bytes(tokens: int, vocabulary: int, projection: int | None, contexts: int, window: int) -> int:
+def default_rows(vocabulary: int) -> int | None:
+    """Return how many rows to analyse by default if a V x V factor has too many elements for LAPACK; None: all."""
+    return LARGE_ELEMENTS // vocabulary if vocabulary**2 > MAX_ELEMENTS else None
+
+
+def needed_bytes(tokens: int, vocabulary: int, contexts: int, window: int) -> int:
     """Predict the peak memory of an analysis, without the model."""
-    columns = projection or vocabulary
-    rows = min(tokens, stack_rows(columns))
-    elements = 2 * rows * columns + min(rows, columns) ** 2  # the stack that QR factors, its copy, and R
-    elements += vocabulary * (projection or 0)
-    elements += contexts * vocabulary
-    elements += 10 * window * vocabulary  # temporaries of a mixture's log-probabilities, later of the KLD
+    rows = min(tokens, stack_rows(vocabulary))
+    stack = rows * vocabulary  # what QR factors
+    factors = stack + min(rows, vocabulary) ** 2  # a copy of the stack, and R
+    prediction = 6 * window * vocabulary  # temporaries of a mixture's log-probabilities
+    elements = stack + max(factors, prediction) + contexts * vocabulary
     return int(8.8 * elements)  # a tenth for LAPACK's workspace and the allocator's cache
 
 
-def check_memory(
-    tokens: int, vocabulary: int, projection: int | None, contexts: int, window: int, device: torch.device
-) -> None:
+def check_memory(tokens: int, vocabulary: int, contexts: int, window: int, device: torch.device) -> None:
     """Raise a UserError if the analysis will not fit into memory."""
     task = f"the analysis of {tokens:,} x {vocabulary:,} log-probabilities"
-    fix = "use a random projection onto fewer columns, fewer tokens or fewer contexts"
-    if projection is None and min(tokens, vocabulary) * vocabulary > MAX_ELEMENTS:
+    fix = "use fewer tokens or fewer contexts"
+    if min(tokens, vocabulary) * vocabulary > MAX_ELEMENTS:
         raise UserError(f"{task} needs a matrix of more than 2^31 elements, which LAPACK cannot factor: {fix}.")
-    memory.require_bytes(needed_bytes(tokens, vocabulary, projection, contexts, window), device, task, fix)
+    memory.require_bytes(needed_bytes(tokens, vocabulary, contexts, window), device, task, fix)
 
 
 def _check_log_probabilities(rows: Tensor) -> None:

@@ -46,12 +46,10 @@ class Analysis:
     test_ppl: float | None = None
     # Measured:
     rank_bound: int
-    rank: int  # a lower bound if projected
-    effective_rank: float | None  # None if projected: it needs every singular value
-    columns: int
-    projected: int | None  # columns of the random projection, None for the exact computation
+    rank: int
+    effective_rank: float
     tolerance: float  # singular values above it count towards the rank
-    spectrum: Spectrum  # all min(T, V) singular values, or the resolved ones if projected
+    spectrum: Spectrum  # all min(T, V) singular values
     kld: Kld | None  # None for fewer than 3 contexts
     perplexity: float | None  # of the analysed tokens but the first; None if the ids are unknown or fewer than 2
     seconds: dict[str, float]  # per stage
@@ -64,9 +62,9 @@ class Analysis:
     varying: Varying | None = None
 
     @property
-    def round_off(self) -> float | None:
-        """The tolerance relative to the largest singular value; None if projected."""
-        return None if self.projected else self.tolerance / self.spectrum.values[0]
+    def round_off(self) -> float:
+        """The tolerance relative to the largest singular value."""
+        return self.tolerance / self.spectrum.values[0]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -77,8 +77,6 @@ def analyze_softmax(
         rank_bound=min(dim + (1 if bias is None else 2), tokens, vocabulary),
         rank=int((values > tolerance).sum()),
         effective_rank=effective_rank(values),
-        columns=vocabulary,
-        projected=None,
         tolerance=tolerance,
         spectrum=full_spectrum(values),
         kld=kld,

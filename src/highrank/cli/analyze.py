@@ -24,21 +24,14 @@ def analyze(
             min=2,
             metavar="N",
             help="Read at most this many tokens from the start of the text. Default: 20,000 on a CPU (all of Penn "
-            "Treebank takes tens of minutes there), all on a GPU. The rank cannot exceed N.",
-        ),
-    ] = None,
-    projection: Annotated[
-        int | None,
-        typer.Option(
-            min=10,
-            help="Project the columns at random onto this many, for vocabularies V whose V x V matrix does not fit: "
-            "a lower bound on the rank, and the top of the spectrum.",
+            "Treebank takes tens of minutes there), all on a GPU; fewer if there are more than 46,340 words. The rank "
+            "cannot exceed N.",
         ),
     ] = None,
     contexts: Annotated[
         int, typer.Option(min=3, help="Contexts sampled for the pairwise KLD; at most 2 GiB of them.")
     ] = 5000,
-    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the contexts and the projection.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the contexts.")] = 0,
     output: Annotated[
         Path, typer.Option("--out", metavar="FOLDER", help="Folder for analysis.json and the figure.")
     ] = Path("analysis"),
@@ -49,7 +42,7 @@ def analyze(
     """Measure rank and spectrum of a model's log-probabilities, and how much they differ from context to context.
 
     Repeats the paper's section 3.3 and appendix C.1 in float64, without storing the matrix: rows are reduced by QR as
-    they come. The exact computation needs memory for about five V x V matrices (4.7 GB for Penn Treebank), which is
+    they come. A long text needs memory for about five V x V matrices (4.7 GB for Penn Treebank), which is
     checked first. docs/analysis.md explains each number; 'highrank doctor' looks at other models.
     """
     from highrank.files import output_folder
@@ -60,8 +53,8 @@ def analyze(
     output_folder(output)
     with progress() as on_stage:
         record = highrank.analyze(
-            runs, split, tokens=tokens, projection=projection, contexts=contexts, seed=seed, data_dir=data_dir,
-            device=device, on_stage=on_stage,
+            runs, split, tokens=tokens, contexts=contexts, seed=seed, data_dir=data_dir, device=device,
+            on_stage=on_stage,
         )  # fmt: skip
     write_analysis(output / "analysis.json", record)
     figures = save_figure(highrank.plot_spectrum(record), [output / "spectrum.png", output / "spectrum.svg"], dpi=150)
@@ -86,9 +79,9 @@ def _table(record: "AnalysisRecord") -> "Table":
             f"{model.head} K={model.n_components}" if model.head in ("moc", "mos") else model.head,
             str(model.embed_dim),
             f"{model.perplexity:.2f}",
-            f"{'>= ' if model.projected else ''}{model.rank:,}",
+            f"{model.rank:,}",
             f"{model.rank_bound:,}",
-            "-" if model.effective_rank is None else f"{model.effective_rank:,.1f}",
+            f"{model.effective_rank:,.1f}",
             "-" if model.kld is None else f"{model.kld.mean:.3f} ± {model.kld.standard_error:.3f}",
         )
     return table
@@ -96,6 +89,8 @@ def _table(record: "AnalysisRecord") -> "Table":
 
 def _notes(record: "AnalysisRecord") -> list[str]:
     """Explain the columns, and the limits of the numbers."""
+    from highrank.analysis.matrix import default_rows
+
     notes = [
         "rank: singular values above round-off, at most D + 2 for a Softmax or MoC. effective: the number of equal "
         "singular values with the same entropy. ppl: perplexity of these tokens. KLD: mean KL divergence between the "
@@ -103,6 +98,8 @@ def _notes(record: "AnalysisRecord") -> list[str]:
     ]
     if record.tokens < record.vocabulary and any(model.rank_bound == record.tokens for model in record.models):
         notes.append(f"The {record.tokens:,} tokens limit the rank: read more to see its full value.")
-    if projected := record.models[0].projected:
-        notes.append(f"Random projection onto {projected:,} columns: ranks are lower bounds.")
+    if record.tokens == default_rows(record.vocabulary):
+        notes.append(
+            "Fewer tokens are read of a large vocabulary by default; --tokens N needs memory for 2 N x V numbers."
+        )
     return notes

@@ -21,12 +21,9 @@ def doctor(
         typer.Option(
             min=2,
             metavar="N",
-            help="Read at most this many tokens of the text. Default: 20,000 on a CPU, all on a GPU.",
+            help="Read at most this many tokens of the text. Default: 20,000 on a CPU, all on a GPU; fewer for a "
+            "mixture over more than 46,340 tokens.",
         ),
-    ] = None,
-    projection: Annotated[
-        int | None,
-        typer.Option(min=10, help="Measure the rank of a mixture after a projection onto this many columns."),
     ] = None,
     precision: Annotated[
         Literal["float64", "float32", "stored"] | None,
@@ -56,10 +53,7 @@ def doctor(
 
     output_folder(output)
     with progress() as on_stage:
-        record = diagnose(
-            model, text, tokens=tokens, precision=precision, device=device, on_stage=on_stage,
-            projection=projection,
-        )  # fmt: skip
+        record = diagnose(model, text, tokens=tokens, precision=precision, device=device, on_stage=on_stage)
     write_json(output / "doctor.json", to_json(record))
     figures = save_figure(draw_diagnosis(record), [output / "doctor.png", output / "doctor.svg"], dpi=150)
     if as_json:

@@ -5,6 +5,7 @@ docs/doctor.md has the references.
 """
 
 from highrank.analysis.diagnosis import DoctorRecord, GradientDiagnosis
+from highrank.analysis.matrix import default_rows
 from highrank.analysis.record import Analysis
 
 
@@ -59,11 +60,10 @@ def _bound(record: DoctorRecord) -> str:
 
 def _prediction_rows(predictions: Analysis) -> list[tuple[str, str]]:
     kld = predictions.kld
-    effective = predictions.effective_rank
-    rank = f"{'>= ' if predictions.projected else ''}{predictions.rank:,} of at most {predictions.rank_bound:,}"
+    rank = f"{predictions.rank:,} of at most {predictions.rank_bound:,} (effective {predictions.effective_rank:,.1f})"
     rows = [
         ("perplexity", f"{predictions.perplexity:.2f}"),
-        ("rank of log P on the text", rank + ("" if effective is None else f" (effective {effective:,.1f})")),
+        ("rank of log P on the text", rank),
     ]
     if kld is not None:
         rows.append(("pairwise KLD", f"{kld.mean:.3f} ± {kld.standard_error:.3f} nats"))
@@ -155,12 +155,11 @@ def _gradient_paragraph(record: DoctorRecord, gradient: GradientDiagnosis) -> st
 
 
 def _prediction_paragraph(record: DoctorRecord, predictions: Analysis) -> str:
-    text = (
-        f"After {record.tokens:,} tokens of {record.text}, the log-probabilities have rank "
-        f"{'at least ' if predictions.projected else ''}{predictions.rank:,}."
-    )
+    text = f"After {record.tokens:,} tokens of {record.text}, the log-probabilities have rank {predictions.rank:,}."
     if predictions.rank_bound == record.tokens:
         text += " The number of tokens limits it: read more to see its full value."
+    if record.tokens == default_rows(record.weights.layer.vocabulary):
+        text += " Fewer tokens are read of a large vocabulary by default; --tokens N needs memory for 2 N x V numbers."
     if (varying := predictions.varying) is not None:
         text += (
             f" Of their variance from context to context, {varying.directions_90:,} directions hold 90 % and "

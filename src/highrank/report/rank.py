@@ -48,8 +48,7 @@ def components_table(runs: list[RecordedRun], analyses: list[RecordedAnalysis]) 
             valid, test = (replace(both, ours=(number,)) for number in both.ours)
         if k in by_k:
             rank = _rank(by_k[k])
-            if (effective := by_k[k].model.effective_rank) is not None:
-                effective_rank = Result(ours=(effective,), origin=rank.origin)
+            effective_rank = Result(ours=(by_k[k].model.effective_rank,), origin=rank.origin)
         if k in paper.COMPONENTS:
             test = replace(test, paper=(paper.COMPONENTS[k].test,))
             rank = replace(rank, paper=(paper.COMPONENTS[k].rank,))

@@ -66,9 +66,8 @@ class RecordedAnalysis:
 
     @property
     def is_lower_bound(self) -> bool:
-        """Whether the true rank may be higher: projected, or fewer rows than the rank a mixture can reach."""
-        few_rows = self.record.tokens < self.record.vocabulary
-        return self.model.projected is not None or (self.model.head == "mos" and few_rows)
+        """Whether the true rank may be higher: fewer rows than the rank that a mixture can reach."""
+        return self.model.head == "mos" and self.record.tokens < self.record.vocabulary
 
     def origin(self) -> Origin:
         """Return where the results of the analysis come from."""

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from highrank.analysis import Analysis, analyze, carrying_state
-from highrank.analysis.matrix import Options
+from highrank.analysis.matrix import Options, default_rows
 from highrank.analysis.record import AnalysisRecord, thin_spectrum
 from highrank.device import find_device
 from highrank.errors import UserError
@@ -44,12 +44,10 @@ def analyze_runs(
 ) -> AnalysisRecord:
     """Measure rank, spectrum and pairwise KLD of the best model of each run, all trained on the same corpus.
 
-    Reads at most `tokens` tokens from the start of the split; by default, `CPU_TOKENS` on a CPU and all on a GPU. The
-    options are `projection`, `contexts` (5,000) and `seed` (0).
+    Reads at most `tokens` tokens from the start of the split; `default_tokens` says how many by default. The options
+    are `contexts` (5,000) and `seed` (0).
     """
     device = find_device(device)
-    if tokens is None and device.type == "cpu":
-        tokens = CPU_TOKENS
     paths = [Path(run) for run in ([runs] if isinstance(runs, str | os.PathLike) else runs)]
     if not paths:
         raise UserError("there is no run to analyse: name at least one run folder.")
@@ -57,6 +55,7 @@ def analyze_runs(
     for path, other in zip(paths[1:], others, strict=True):
         if other.fingerprint != corpus.fingerprint:
             raise UserError(f"{paths[0]} and {path} were trained on different texts: analyse them one at a time.")
+    tokens = tokens or default_tokens(device, default_rows(corpus.vocab_size))
     ids = first_tokens(corpus.ids(split, tokens), tokens, split).to(device)
     return AnalysisRecord(
         corpus=Path(corpus.name).name,
@@ -107,6 +106,12 @@ def read_analysis(path: Path) -> AnalysisRecord:
 
 def write_analysis(path: Path, record: AnalysisRecord) -> None:
     write_json(path, to_json(record))
+
+
+def default_tokens(device: torch.device, rows: int | None) -> int | None:
+    """Return how many tokens to read by default, given a limit on the rows of log-probabilities; None: all."""
+    limits = [CPU_TOKENS if device.type == "cpu" else None, rows]
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def first_tokens(ids: Tensor, count: int | None, source: str) -> Tensor:

@@ -24,14 +24,14 @@ from highrank.analysis.diagnosis import (
     softmaxes_of,
 )
 from highrank.analysis.hf import analyze_hf, check_causal, in_windows
-from highrank.analysis.matrix import WINDOW, Options
+from highrank.analysis.matrix import WINDOW, Options, default_rows
 from highrank.analysis.record import Analysis, thin_spectrum
 from highrank.device import find_device
 from highrank.errors import UserError
 from highrank.files import read_text
 from highrank.heads import MoSHead
 from highrank.progress import OnStage, no_stages
-from highrank.runs.analysis import CPU_TOKENS, analyze_run, first_tokens
+from highrank.runs.analysis import analyze_run, default_tokens, first_tokens
 from highrank.runs.folder import Run
 from highrank.runs.provenance import provenance
 from highrank.runs.text_model import load
@@ -46,7 +46,7 @@ def diagnose(
     model: str,  # a run folder, a folder of transformers, or a name on the hub
     text: Path | None = None,  # UTF-8
     *,
-    tokens: int | None = None,  # at most, from the start of the text; None: `CPU_TOKENS` on a CPU, all on a GPU
+    tokens: int | None = None,  # at most, from the start of the text; None: `default_tokens`
     precision: "Precision | None" = None,  # of a model of transformers; None: float64 with a text, else as stored
     device: str | torch.device = "auto",
     on_stage: OnStage = no_stages,
@@ -70,8 +70,7 @@ def diagnose(
     gradient = None
     predictions = None
     if content is not None:
-        if tokens is None and device.type == "cpu":
-            tokens = CPU_TOKENS
+        tokens = tokens or default_tokens(device, subject.max_rows)
         ids = first_tokens(subject.encode(content), tokens, str(text)).to(device)
         n_tokens = len(ids)
         if subject.head != "other":
@@ -101,6 +100,7 @@ class _Subject:
     n_components: int
     weight: Tensor  # (V, D)
     bias: Tensor | None
+    max_rows: int | None  # of log-probabilities to analyse by default
     words: Callable[[list[int]], list[str]]
     encode: Callable[[str], Tensor]
     softmaxes: Callable[[Tensor], SoftmaxBlocks]
@@ -125,6 +125,7 @@ def _open_run(folder: Path, device: torch.device) -> _Subject:
         n_components=loaded.recipe.model.n_components,
         weight=head.weight.detach(),
         bias=None if head.bias is None else head.bias.detach(),
+        max_rows=default_rows(len(head.weight)),
         words=lambda ids: [loaded.words[i] for i in ids],
         encode=loaded.encode,
         softmaxes=softmaxes,
@@ -158,6 +159,7 @@ def _open_hf(name: str, device: torch.device, precision: "Precision") -> _Subjec
         n_components=n_components,
         weight=model.weight,
         bias=model.bias,
+        max_rows=None if head == "softmax" else default_rows(len(model.weight)),  # its factors fit into memory
         words=model.words,
         encode=model.encode,
         softmaxes=softmaxes,

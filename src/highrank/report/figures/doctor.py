@@ -47,9 +47,8 @@ def _draw_spectra(axis: Any, record: DoctorRecord) -> None:
         values = normalise(spectrum)
         axis.plot(spectrum.index, values, color=colour, linestyle=dash, linewidth=2, label=label)
         lowest = min(lowest, *values)
-    round_off = None if record.predictions is None else record.predictions.round_off
-    if round_off is not None and lowest < round_off:
-        axis.axhspan(FLOOR / 10, round_off, **ROUND_OFF)
+    if record.predictions is not None and lowest < record.predictions.round_off:
+        axis.axhspan(FLOOR / 10, record.predictions.round_off, **ROUND_OFF)
     if record.head in ("softmax", "moc"):
         bound = record.weights.layer.rank_bound
         axis.axvline(bound, color=GREY, linestyle=":", label=f"bound on the rank of log P: {bound:,}")

@@ -23,14 +23,12 @@ def plot_spectrum(record: AnalysisRecord) -> "Figure":
     for model, (colour, dash) in zip(models, _styles(models), strict=True):
         x = normalise(model.spectrum)
         y = [100 * (total - index) / total for index in model.spectrum.index]
-        label = f"{model.name}: rank {'at least ' if model.projected else ''}{model.rank:,}"
+        label = f"{model.name}: rank {model.rank:,}"
         # Dashed lines go on top, so that a solid line below shows through.
         axis.plot(x, y, color=colour, linestyle=dash, linewidth=2, label=label, zorder=2 if dash == "-" else 3)
         lowest = min(lowest, *x)
-    round_off = max((model.round_off for model in models if model.round_off), default=None)
-    if round_off:
-        axis.axvspan(FLOOR / 10, round_off, **ROUND_OFF)
-        axis.set_xlim(left=lowest / 3, right=2)
+    axis.axvspan(FLOOR / 10, max(model.round_off for model in models), **ROUND_OFF)
+    axis.set_xlim(left=lowest / 3, right=2)
     axis.set(
         xscale="log",
         xlabel="normalised singular value (1 is the model's largest)",
