@@ -8,7 +8,6 @@ import torch
 from helpers import CPU
 from highrank.errors import UserError
 from highrank.evaluation.generate import continue_by_beam, generate
-from highrank.explore import model as models
 from highrank.explore.explorer import CHUNK, Explorer
 from highrank.explore.model import open_model
 
@@ -63,16 +62,34 @@ def test_the_prediction_is_the_mixture_of_its_components(explorer):
         assert best.word not in own or part == pytest.approx(component.weight * own[best.word], abs=1e-5)
 
 
-def test_a_text_that_grows_is_read_from_its_old_end(explorer, monkeypatch):
-    read = []
-    all_states = models.all_states
-    monkeypatch.setattr(models, "all_states", lambda m, ids, state: read.append(len(ids)) or all_states(m, ids, state))
+@pytest.fixture
+def tokens_read(explorer, monkeypatch):
+    """The number of tokens in each pass of the model."""
+    lengths = []
+    backbone = explorer.model.model.backbone
+    forward = backbone.forward
+    monkeypatch.setattr(backbone, "forward", lambda ids, state: lengths.append(len(ids)) or forward(ids, state))
+    return lengths
+
+
+def test_a_text_that_grows_is_read_from_its_old_end(explorer, tokens_read):
     explorer.read("the cat sees", 0)
-    read.clear()
+    tokens_read.clear()
     grown = explorer.read("the cat sees a dog", 0)
-    assert sum(read) == 2
+    assert sum(tokens_read) == 2
     whole = Explorer(explorer.model).read("the cat sees a dog", 0)
     assert losses(grown) == pytest.approx(losses(whole), abs=1e-5)
+
+
+def test_a_change_is_read_from_the_last_state_before_it(explorer, tokens_read):
+    text = "the cat sees a dog the old bird eats a cat the dog sees"
+    explorer.read(text, len(text))
+    changed = text.replace("eats a", "eats the")
+    log_p = truth(explorer, changed)
+    nll = [-row[i].item() for row, i in zip(log_p, ids_of(explorer, changed)[1:], strict=False)]
+    tokens_read.clear()
+    assert losses(explorer.read(changed, 0)) == pytest.approx(nll, abs=1e-5)
+    assert sum(tokens_read) < len(nll)
 
 
 def test_a_change_in_the_middle_gives_the_scores_of_the_new_text(explorer, runs):

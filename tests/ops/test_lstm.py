@@ -34,9 +34,10 @@ def test_a_split_sequence_continues_from_the_state():
     torch.testing.assert_close(torch.cat([first, second]), whole)
 
 
-def test_a_single_step_equals_nn_lstm_in_values_and_gradients():
+@pytest.mark.parametrize("steps", [1, 4])
+def test_a_short_sequence_equals_nn_lstm_in_values_and_gradients(steps):
     module = nn.LSTM(5, 7).double()
-    x, h, c = (torch.randn(*s, dtype=torch.float64, requires_grad=True) for s in ((1, 3, 5), (3, 7), (3, 7)))
+    x, h, c = (torch.randn(*s, dtype=torch.float64, requires_grad=True) for s in ((steps, 3, 5), (3, 7), (3, 7)))
     leaves = [x, h, c, *weights(module)]
     results = []
     for output, (h_last, c_last) in (

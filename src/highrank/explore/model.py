@@ -2,7 +2,7 @@
 
 Both split a text into tokens that know where they stand in it, and return the softmaxes that predict each next token.
 
-Shapes: ids of a text (T,); n positions, K components, V vocabulary, H_l units of layer l.
+Shapes: ids of a text (T,); n positions, K components, V vocabulary, H inputs of the head.
 """
 
 import itertools
@@ -21,13 +21,12 @@ from highrank.data.tokenizer import unknown_id
 from highrank.errors import UserError
 from highrank.explore.prefixes import PrefixCache
 from highrank.heads import Head, MoCHead, MoSHead, SoftmaxHead
-from highrank.models import LanguageModel
-from highrank.models.awd_lstm import WeightDropLSTM
 from highrank.ops.lstm import State
 from highrank.runs.folder import Run, display_names
 from highrank.runs.text_model import load
 
-MAX_STATES = 4096  # kept recurrent states: 80 MB for the paper's model on Penn Treebank
+PIECE = 8  # tokens read at once by a run: it keeps the recurrent state after each piece
+MAX_PREFIXES = 20_000  # kept by a run, more than the tokens of a page: 100 MB for the paper's model on Penn Treebank
 
 
 @dataclass(frozen=True)
@@ -81,8 +80,13 @@ def open_model(folder: Path, device: torch.device) -> ExplorableModel:
     return RunModel(folder, device)
 
 
+class ReadPrefix(NamedTuple):
+    g: Tensor  # (1, H) the input of the head
+    state: list[State] | None  # only after the last token of a piece
+
+
 class RunModel:
-    """A trained run. It keeps the recurrent states of the prefixes it has read."""
+    """A trained run. It keeps what it has computed for the prefixes it has read."""
 
     def __init__(self, folder: Path, device: torch.device) -> None:
         self.folder = folder
@@ -96,7 +100,7 @@ class RunModel:
         self.eos = self.codec.eos
         self.start = self.codec.index.get(" ", 0) if self.eos is None else self.eos  # text8 has no line ends
         self.n_components = count_components(self.model.head)
-        self._states: PrefixCache[list[State]] = PrefixCache(MAX_STATES)
+        self._prefixes: PrefixCache[ReadPrefix] = PrefixCache(MAX_PREFIXES)
 
     def facts(self) -> dict[str, str]:
         """Return the sizes of the model, for people."""
@@ -135,20 +139,23 @@ class RunModel:
 
     def softmaxes(self, ids: list[int], first: int) -> Softmaxes:
         """Return the softmaxes that follow ids[: i + 1], for each i from `first` on."""
-        backbone = self.model.backbone
-        g = torch.cat([backbone.head_input([h for h, _ in state]) for state in self._read(ids)[first:]])  # (n, H)
-        return head_softmaxes(self.model.head, g)
+        return head_softmaxes(self.model.head, torch.cat([prefix.g for prefix in self._read(ids)[first:]]))
 
-    def _read(self, ids: list[int]) -> list[list[State]]:
-        """Return the state after each token; only tokens after the longest known prefix are computed."""
-        known = self._states.known(ids)
+    def _read(self, ids: list[int]) -> list[ReadPrefix]:
+        """Return what is known after each token; tokens are read from the last known state on."""
+        known = self._prefixes.known(ids)
         if len(known) == len(ids):
             return known
-        state = known[-1] if known else self.model.initial_state(1)
-        device = self.model.backbone.embedding.device
-        new = all_states(self.model, torch.tensor(ids[len(known) :], device=device), state)
-        self._states.extend(ids, known, new)
-        return known + new
+        read = [*known]
+        while read and read[-1].state is None:
+            read.pop()
+        state = read[-1].state if read else None
+        for piece in torch.tensor(ids[len(read) :], device=self.model.backbone.embedding.device).split(PIECE):
+            hidden = self.model.backbone(piece[:, None], state or self.model.initial_state(1))
+            state = hidden.state
+            read += [ReadPrefix(g, None) for g in hidden.g[:-1]] + [ReadPrefix(hidden.g[-1], state)]
+        self._prefixes.extend(ids, known, read[len(known) :])
+        return read
 
     def decode(self, ids: list[int]) -> str:
         """Return the text of ids."""
@@ -262,24 +269,3 @@ def head_softmaxes(head: Head, g: Tensor) -> Softmaxes:
         log_pi = g.new_zeros(len(g), 1)
         h = head.context(g)[:, None]
     return Softmaxes(log_pi, F.linear(h, head.weight, head.bias))
-
-
-def all_states(model: LanguageModel, ids: Tensor, state: list[State]) -> list[list[State]]:
-    """Read ids (T,) from `state` and return the state after each of them; `model.backbone` returns the last only.
-
-    On a CPU this takes half as long as reading one token at a time: each layer multiplies its inputs in one product.
-    """
-    x = model.backbone.embedding[ids]  # (T, I)
-    layers = []
-    for layer, (h, c) in zip(model.backbone.layers, state, strict=True):
-        assert isinstance(layer, WeightDropLSTM)
-        steps = []
-        inputs = F.linear(x, layer.weight_ih, layer.bias_ih + layer.bias_hh)  # (T, 4 H)
-        for gates in inputs[:, None]:
-            i, f, g, o = torch.addmm(gates, h, layer.weight_hh.t()).chunk(4, dim=-1)
-            c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-            h = torch.sigmoid(o) * torch.tanh(c)
-            steps.append((h, c))
-        x = torch.cat([h for h, _ in steps])
-        layers.append(steps)
-    return [list(states) for states in zip(*layers, strict=True)]

@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 class PrefixCache(Generic[T]):
-    """One value per prefix of a sequence of ids. The prefixes used longest ago are dropped first.
+    """One value per prefix of a sequence of ids. Those of the text used longest ago are dropped first, from its end.
 
     >>> cache = PrefixCache(100)
     >>> cache.extend([5, 7], [], ["of 5", "of 5 7"])
@@ -24,24 +24,30 @@ class PrefixCache(Generic[T]):
 
     def known(self, ids: Sequence[int]) -> list[T]:
         """Return the values of ids[:1], ids[:2], ... up to the first prefix without one."""
-        values = []
-        number = 0
-        for i in ids:
-            if (number, i) not in self._values:
-                break
-            self._values.move_to_end((number, i))
-            number, value = self._values[number, i]
-            values.append(value)
-        return values
+        keys = self._keys(ids)
+        for key in reversed(keys):  # of prefixes used at the same time, the longest is dropped first
+            self._values.move_to_end(key)
+        return [self._values[key][1] for key in keys]
 
     def extend(self, ids: Sequence[int], known: Sequence[T], new: Iterable[T]) -> None:
         """Store values of the prefixes of `ids` after the `known` ones, as `known` returned them."""
-        number = 0
-        for i in ids[: len(known)]:
-            number, _ = self._values[number, i]
+        keys = self._keys(ids)
+        number = self._values[keys[-1]][0] if keys else 0
         for i, value in zip(ids[len(known) :], new, strict=False):
             self._last_number += 1
             self._values[number, i] = (self._last_number, value)
             number = self._last_number
+        self.known(ids)
         while len(self._values) > self.max_prefixes:
             self._values.popitem(last=False)
+
+    def _keys(self, ids: Sequence[int]) -> list[tuple[int, int]]:
+        """Return the keys of the known prefixes of `ids`, the shortest first."""
+        keys = []
+        number = 0
+        for i in ids:
+            if (number, i) not in self._values:
+                break
+            keys.append((number, i))
+            number, _ = self._values[number, i]
+        return keys

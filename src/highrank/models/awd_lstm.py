@@ -103,14 +103,14 @@ class AWDLSTM(nn.Module):
             new_state.append(layer_state)
             x = variational_dropout(raw, self._p(rate))
             outputs.append(x)
-        return Hidden(self.head_input(outputs), raw, new_state)
+        return Hidden(self._head_input(outputs), raw, new_state)
 
     @property
     def out_features(self) -> int:
         """The size of the head's input g."""
         return sum(self.hidden_sizes[-1 - self.lower_outputs :])
 
-    def head_input(self, outputs: Sequence[Tensor]) -> Tensor:
+    def _head_input(self, outputs: Sequence[Tensor]) -> Tensor:
         """Return g, given the outputs of all layers."""
         if self.lower_outputs == 0:
             return outputs[-1]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from highrank.ops import HALF, autocast_dtype
 from highrank.ops.dropout import weight_dropout
-from highrank.ops.lstm.layer import State, torch_lstm, torch_lstm_step
+from highrank.ops.lstm.layer import State, short_lstm, torch_lstm
 from highrank.ops.lstm.padded import padded_lstm
 
 __all__ = ["State", "lstm"]
@@ -38,5 +38,5 @@ def lstm(
         if device == "cuda" and dtype in HALF:
             return padded_lstm(x, state, w_ih, w_hh, b_ih, b_hh, weight_drop, dtype)
         w_hh = weight_dropout(w_hh, weight_drop)
-        layer = torch_lstm_step if device == "cpu" and len(x) == 1 else torch_lstm
+        layer = short_lstm if device == "cpu" and len(x) <= 8 else torch_lstm
         return layer(*(tensor.to(dtype) for tensor in (x, *state, w_ih, w_hh, b_ih, b_hh)))

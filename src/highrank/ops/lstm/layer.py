@@ -6,6 +6,7 @@ Shapes: T time steps, B batch, I inputs, H hidden units.
 import warnings
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 State = tuple[Tensor, Tensor]  # h and c, (B, H) each
@@ -26,12 +27,17 @@ def torch_lstm(
     return output, (h_last[0], c_last[0])
 
 
-def torch_lstm_step(
+def short_lstm(
     x: Tensor, h: Tensor, c: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor
 ) -> tuple[Tensor, State]:
-    """Compute `torch_lstm` for T = 1.
+    """Compute `torch_lstm` for few time steps.
 
-    On a CPU, `torch.lstm` copies all weights into oneDNN's layout at every call, which takes longer than the step.
+    On a CPU, `torch.lstm` copies all weights into oneDNN's layout at every call, which takes longer than eight steps.
     """
-    h, c = torch.lstm_cell(x[0], (h, c), w_ih, w_hh, b_ih, b_hh)
-    return h[None], (h, c)
+    outputs = []
+    for inputs in F.linear(x, w_ih, b_ih + b_hh):  # (B, 4 H)
+        i, f, g, o = torch.addmm(inputs, h, w_hh.t()).chunk(4, dim=-1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        h = o.sigmoid() * c.tanh()
+        outputs.append(h)
+    return torch.stack(outputs), (h, c)
