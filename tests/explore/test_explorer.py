@@ -9,7 +9,7 @@ from helpers import CPU
 from highrank.errors import UserError
 from highrank.evaluation.generate import continue_by_beam, generate
 from highrank.explore.explorer import CHUNK, Explorer
-from highrank.explore.model import open_model
+from highrank.explore.model import added_texts, open_model
 
 TEXT = "the cat sees a dog\nthe old bird eats"
 
@@ -157,6 +157,16 @@ def test_pieces_of_words_are_tokens(runs):
     words = explorer.sample(text, 6, seed=2)
     grown = explorer.model.codec.encode(text + "".join(word.text for word in words)).ids
     assert grown[: len(pieces)] == [token.id for token in reading.tokens]
+
+
+def test_a_character_of_several_tokens_is_written_once(runs):
+    model = open_model(runs["bpe"], CPU)
+    ids = model.codec.encode("the é cat").ids[len(model.codec.encode("the").ids) :]
+    parts = added_texts(model, ids, "the")
+    assert "".join(parts) == " é cat"
+    assert not any("\ufffd" in part for part in parts)
+    half = next(n for n, part in enumerate(parts) if "é" in part)
+    assert "\ufffd" not in "".join(added_texts(model, ids[:half], "the"))  # the character is not complete yet
 
 
 def test_temperature_zero_continues_like_generate(explorer):

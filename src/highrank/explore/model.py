@@ -5,7 +5,6 @@ Both split a text into tokens that know where they stand in it, and return the s
 Shapes: ids of a text (T,); n positions, K components, V vocabulary, H inputs of the head.
 """
 
-import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -248,8 +247,15 @@ def shortened(cache: Any, tokens: int) -> Any:
 def added_texts(model: ExplorableModel, ids: list[int], context: str) -> list[str]:
     """Return the text that each of `ids` adds to a context, with the space before it."""
     before = [token.id for token in model.tokens(context) if token.id is not None]
-    texts = [model.decode([*before, *ids[:n]]) for n in range(len(ids) + 1)]
-    parts = [text[len(previous) :] for previous, text in itertools.pairwise(texts)]
+    parts = []
+    written = len(model.decode(before))
+    for n in range(1, len(ids) + 1):
+        text = model.decode([*before, *ids[:n]])
+        if text.endswith("\ufffd"):  # the first bytes of a character, whose last token adds all of it
+            parts.append("")
+        else:
+            parts.append(text[written:])
+            written = len(text)
     if context[-1:].isspace() and parts:
         parts[0] = parts[0].lstrip(" ")
     return parts
