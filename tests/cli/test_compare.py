@@ -21,7 +21,7 @@ def test_compare_writes_all_forms_and_prints_the_same_numbers(pair):
     highrank("compare", "mos", "softmax", "--n", 3, "--top", 4, "--out", "out", cwd=pair)
     data = json.loads(highrank("compare", "mos", "softmax", "--n", 3, "--top", 4, "--json", cwd=pair).stdout)
     written = json.loads((pair / "out" / "comparison.json").read_text())
-    assert {p.suffix for p in (pair / "out").iterdir()} == {".html", ".md", ".json", ".png", ".svg"}
+    assert {p.suffix for p in (pair / "out").iterdir()} == {".html", ".json", ".png", ".svg"}
     del data["provenance"], written["provenance"]
     assert data == written
     assert data["runs"] == ["mos", "softmax"]

@@ -1,7 +1,6 @@
-"""A comparison as files: the page is self-contained, odd words are escaped, and every form has the same numbers."""
+"""A comparison as files: a self-contained page with the numbers of the comparison and odd words escaped, and JSON."""
 
 import json
-import re
 from dataclasses import replace
 
 import pytest
@@ -37,28 +36,14 @@ ODD = replace(
 
 
 def page_of(comparison):
-    return HtmlReader(render_comparison("comparison.html", comparison, "data:,"))
-
-
-def markdown_of(comparison):
-    return render_comparison("comparison.md", comparison, "f.png")
-
-
-def markdown_rows(text):
-    lines = [line for line in text.splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+    return HtmlReader(render_comparison(comparison, "data:,"))
 
 
 def test_group_rows_have_the_numbers_of_their_group():
-    wanted = ["1 to 9", "40", "5.125", "5.375", "+0.2500 ± 0.0500"]
-    assert wanted in page_of(COMPARISON).rows
-    assert wanted in markdown_rows(markdown_of(COMPARISON))
+    assert ["1 to 9", "40", "5.125", "5.375", "+0.2500 ± 0.0500"] in page_of(COMPARISON).rows
 
 
 def test_steps_have_the_prediction_of_each_side():
-    rows = markdown_rows(markdown_of(COMPARISON))
-    assert ["one", "`came` 0.60, `other` 0.30", "0.60, rank 1"] in rows
-    assert ["two", "`guess` 0.70, `other` 0.20", "0.08, rank 7"] in rows
     text = page_of(COMPARISON).text
     assert text.index("+2.00 nats") < text.index("-2.00 nats")
     assert "0.08, rank 7" in text
@@ -111,28 +96,20 @@ def test_the_page_is_self_contained_and_odd_words_are_escaped():
     assert " ".join(WORDS) in page.text
 
 
-def test_odd_words_keep_the_columns_of_markdown_tables():
-    for block in re.findall(r"(?:^\|.*\n)+", markdown_of(ODD), flags=re.M):
-        assert len({len(row) for row in markdown_rows(block)}) == 1, block
-
-
 def test_all_files_are_written(tmp_path):
     files = write_comparison(COMPARISON, tmp_path / "out", {"runs": ["a", "b"]})
     assert sorted((tmp_path / "out").iterdir()) == sorted(files)
     data = json.loads((tmp_path / "out" / "comparison.json").read_text())
     assert data == json.loads(json.dumps(comparison_json(COMPARISON) | {"runs": ["a", "b"]}))
     assert data["a"]["perplexity"] == pytest.approx(COMPARISON.a.perplexity)
-    assert "(comparison.png)" in (tmp_path / "out" / "comparison.md").read_text()
 
 
 def test_the_papers_cases_are_shown_where_the_text_has_them():
     cases = [OurCase(PAPER_CASES[0], AHEAD), OurCase(PAPER_CASES[1], None)]
-    comparison = replace(COMPARISON, paper_cases=cases)
-    page = page_of(comparison)
+    page = page_of(replace(COMPARISON, paper_cases=cases))
     assert page.tags.count("mark") == 3
-    for text in (page.text, markdown_of(comparison).replace("\\", "")):
-        assert PAPER_CASES[0].moc in text
-        assert PAPER_CASES[1].moc in text
+    assert PAPER_CASES[0].moc in page.text
+    assert PAPER_CASES[1].moc in page.text
 
 
 def test_contexts_of_characters_have_no_spaces_between_letters():

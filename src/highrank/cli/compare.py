@@ -34,7 +34,7 @@ def compare(
     device: Device = "auto",
     output: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FOLDER", help="Folder for the page (HTML), Markdown, JSON and the figure."),
+        typer.Option("--out", metavar="FOLDER", help="Folder for the page (HTML), JSON and the figure."),
     ] = None,
     as_json: AsJson = False,
     numbers_only: Annotated[

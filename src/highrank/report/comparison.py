@@ -1,6 +1,6 @@
-"""A comparison of two models as files: a self-contained page (HTML), Markdown, JSON and a figure.
+"""A comparison of two models as files: a self-contained page (HTML), JSON and a figure.
 
-The sentences are in `comparison_text.py`, the layout in `templates/comparison.html` and `templates/comparison.md`.
+The sentences are in `comparison_text.py`, the layout in `templates/comparison.html`.
 """
 
 import dataclasses
@@ -8,24 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from highrank.analysis.compare import Comparison
-from highrank.analysis.context import join_tokens
 from highrank.data.corpus import EOS
 from highrank.files import write_json, write_text
 from highrank.plotting import save_figure
 from highrank.report import comparison_text
 from highrank.report.figures.comparison import plot_gains
 from highrank.report.page import embed_svg, render
-from highrank.report.table import code_to_markdown, escape_markdown
 
 
 def write_comparison(comparison: Comparison, folder: Path, origin: dict[str, Any]) -> list[Path]:
     """Write all forms of a comparison and return the files. `origin` tells where the numbers come from."""
-    html, md, json, png, svg = (folder / f"comparison.{suffix}" for suffix in ("html", "md", "json", "png", "svg"))
+    html, json, png, svg = (folder / f"comparison.{suffix}" for suffix in ("html", "json", "png", "svg"))
     save_figure(plot_gains(comparison), [png, svg])
-    write_text(html, render_comparison("comparison.html", comparison, embed_svg(svg)))
-    write_text(md, render_comparison("comparison.md", comparison, png.name))
+    write_text(html, render_comparison(comparison, embed_svg(svg)))
     write_json(json, comparison_json(comparison) | origin)
-    return [html, md, json, png, svg]
+    return [html, json, png, svg]
 
 
 def comparison_json(comparison: Comparison) -> dict[str, Any]:
@@ -45,7 +42,6 @@ def comparison_numbers(comparison: Comparison) -> dict[str, Any]:
     return {key: data[key] for key in keys} | {"paper_cases": None if cases is None else gains}
 
 
-def render_comparison(template: str, c: Comparison, figure: str) -> str:
-    """Render a comparison with comparison.html or comparison.md; `figure` is the URI of the figure."""
-    helpers = {"say": comparison_text, "join_tokens": join_tokens, "md": escape_markdown, "code": code_to_markdown}
-    return render(template, c=c, title=comparison_text.title(c), figure=figure, EOS=EOS, **helpers)
+def render_comparison(c: Comparison, figure: str) -> str:
+    """Render the page of a comparison; `figure` is the URI of the figure."""
+    return render("comparison.html", c=c, title=comparison_text.title(c), figure=figure, EOS=EOS, say=comparison_text)
