@@ -35,7 +35,7 @@ def theory(
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the language and the starts.")] = 1,
     quick: Annotated[bool, typer.Option("--quick", help="Fit fewer D, with fewer and shorter fits.")] = False,
     output: Annotated[
-        Path, typer.Option("--out", metavar="FOLDER", help="Folder for the report, the table and the figures.")
+        Path, typer.Option("--out", metavar="FOLDER", help="Folder for the report and the figures.")
     ] = Path("theory"),
 ) -> None:
     """Check the paper's theory on a known language, and see how close each head comes to it for each D.
@@ -47,10 +47,9 @@ def theory(
     import torch
 
     from highrank.analysis.finite_language import Setup, check_theory
-    from highrank.files import output_folder, write_json, write_text
+    from highrank.files import output_folder, write_json
     from highrank.plotting import save_figure
     from highrank.report.figures.finite_language import draw_kl, draw_rank
-    from highrank.report.table import Cell, Column, Table, to_markdown
     from highrank.runs.provenance import provenance
     from highrank.schema import to_json
 
@@ -58,17 +57,13 @@ def theory(
     output_folder(output)
     with progress() as on_stage:
         report = check_theory(setup, partial(on_stage, "fitting Softmax, MoC and MoS"))
-    rows = [_row(point) for point in report.points]
     write_json(output / "report.json", {**to_json(report), "provenance": provenance(torch.device("cpu"))})
-    columns = [Column(name, "left" if name == "head" else "right") for name in HEADINGS]
-    table = Table(columns, [[Cell(text) for text in row] for row in rows])
-    write_text(output / "table.md", to_markdown(table) + "\n")
     figures = [
         *save_figure(draw_kl(report), [output / "kl.png", output / "kl.svg"], dpi=120),
         *save_figure(draw_rank(report), [output / "rank.png", output / "rank.svg"], dpi=120),
     ]
-    _print_report(report, rows)
-    print_written(output / "report.json", output / "table.md", *figures)
+    _print_report(report)
+    print_written(output / "report.json", *figures)
     if any(check.holds is False for check in report.checks):
         raise typer.Exit(1)
 
@@ -101,7 +96,7 @@ def _row(point: "Point") -> tuple[str, ...]:
     )
 
 
-def _print_report(report: "TheoryReport", rows: list[tuple[str, ...]]) -> None:
+def _print_report(report: "TheoryReport") -> None:
     from rich.table import Table
 
     setup = report.setup
@@ -117,8 +112,8 @@ def _print_report(report: "TheoryReport", rows: list[tuple[str, ...]]) -> None:
         mark = {True: "[green]holds[/]", False: "[red]FAILS[/]", None: "[yellow]not shown[/]"}[check.holds]
         out.print(f"{mark} [bold]{check.name}[/]. {check.statement}\n        {check.found}", soft_wrap=True)
     table = Table(*HEADINGS)
-    for row, point in zip(rows, report.points, strict=True):
-        table.add_row(*row, end_section=point.head == "mos")
+    for point in report.points:
+        table.add_row(*_row(point), end_section=point.head == "mos")
     out.print(table)
     failed = sum(check.holds is False for check in report.checks)
     not_shown = sum(check.holds is None for check in report.checks)
