@@ -22,6 +22,7 @@ from highrank.analysis.rank import (
     MAX_ELEMENTS,
     RowReducer,
     effective_rank,
+    numerical_rank,
     press_tolerance,
     singular_values,
     stack_rows,
@@ -111,12 +112,11 @@ def analyze_rows(
 
     on_stage("pairwise KL divergence", 0, None)
     kld = observer.kld()
-    tolerance = press_tolerance(values[0].item(), tokens, vocabulary)
     return Analysis(
         rank_bound=min(tokens, vocabulary),
-        rank=int((values > tolerance).sum()),
+        rank=numerical_rank(values, (tokens, vocabulary)),
         effective_rank=effective_rank(values),
-        tolerance=tolerance,
+        tolerance=press_tolerance(values[0].item(), tokens, vocabulary),
         spectrum=full_spectrum(values),
         kld=kld,
         perplexity=observer.perplexity(),

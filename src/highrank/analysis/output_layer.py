@@ -34,7 +34,7 @@ def describe_layer(weight: Tensor, bias: Tensor | None) -> OutputLayer:
     weight = weight.double()
     vocabulary, dim = weight.shape
     _, values, directions = svd(r_factor(weight))  # directions: rows, (D, D)
-    rank = numerical_rank(values, vocabulary, dim)
+    rank = numerical_rank(values, weight.shape)
     norms = weight.norm(dim=1)
     unit_rows = weight[norms > 0] / norms[norms > 0, None]
     n = len(unit_rows)
@@ -67,4 +67,4 @@ def column_basis(weight: Tensor) -> Tensor:
     weight = weight.double()
     q, r = reduced_qr(weight)
     u, values, _ = svd(r)
-    return q @ u[:, : numerical_rank(values, *weight.shape)]
+    return q @ u[:, : numerical_rank(values, weight.shape)]

@@ -74,9 +74,9 @@ def press_tolerance(s_max: float, rows: int, columns: int) -> float:
     return 0.5 * math.sqrt(rows + columns + 1) * s_max * torch.finfo(torch.float64).eps
 
 
-def numerical_rank(singular_values: Tensor, rows: int, columns: int) -> int:
-    """Count the singular values above the round-off."""
-    tolerance = press_tolerance(singular_values.max().item(), rows, columns)
+def numerical_rank(singular_values: Tensor, shape: tuple[int, ...], size: float | None = None) -> int:
+    """Count the singular values above the round-off of numbers of this size, by default of the largest value."""
+    tolerance = press_tolerance(size or singular_values.max().item(), *shape)
     return int((singular_values > tolerance).sum())
 
 

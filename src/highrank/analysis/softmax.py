@@ -21,7 +21,7 @@ from torch import Tensor
 from highrank import memory
 from highrank.analysis.factors import r_factor
 from highrank.analysis.matrix import CONTEXTS, WINDOW, RowObserver, context_count
-from highrank.analysis.rank import RowReducer, effective_rank, press_tolerance, singular_values
+from highrank.analysis.rank import RowReducer, effective_rank, numerical_rank, press_tolerance, singular_values
 from highrank.analysis.record import Analysis, Varying, full_spectrum, thin_spectrum
 from highrank.progress import OnStage, no_stages
 
@@ -70,14 +70,13 @@ def analyze_softmax(
 
     on_stage("pairwise KL divergence", 0, None)
     kld = observer.kld()
-    tolerance = press_tolerance(values[0].item(), tokens, vocabulary)
     return Analysis(
         head="softmax",
         embed_dim=dim,
         rank_bound=min(dim + (1 if bias is None else 2), tokens, vocabulary),
-        rank=int((values > tolerance).sum()),
+        rank=numerical_rank(values, (tokens, vocabulary)),
         effective_rank=effective_rank(values),
-        tolerance=tolerance,
+        tolerance=press_tolerance(values[0].item(), tokens, vocabulary),
         spectrum=full_spectrum(values),
         kld=kld,
         perplexity=observer.perplexity(),

@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 import torch
 
-from highrank.analysis.finite_language.models import fit_head, fit_lbfgs, measure, random_model, rank
+from highrank.analysis.finite_language.models import fit_head, fit_lbfgs, measure, random_model
 from highrank.analysis.rank import press_tolerance
 from highrank.data.synthetic import gaussian_language, low_rank_language
 from highrank.heads import MoCHead, MoSHead, SoftmaxHead
@@ -89,8 +89,10 @@ def test_uniform_predictions_have_rank_one():
 
 @pytest.mark.parametrize(("units", "expected"), [(4, 1), (16, 2)])
 def test_a_few_units_of_round_off_do_not_count_as_rank(units, expected):
-    unit = press_tolerance(1.0, 7, 11)
-    assert rank(torch.tensor([1.0, units * unit], dtype=torch.float64), (7, 11)) == expected
+    noise = torch.zeros_like(LANGUAGE.log_p)
+    noise[0, 0] = units * press_tolerance(1.0, *noise.shape)
+    noise[1, 1] = 1.0
+    assert measure(LANGUAGE, noise, name="noise", embed_dim=1, parameters=0, rank_bound=None).rank == expected
 
 
 # --- heads ----------------------------------------------------------------------------------------------------------

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from highrank.analysis.finite_language.models import Model, rank
+from highrank.analysis.finite_language.models import COMPUTED, Model
+from highrank.analysis.rank import numerical_rank
 from highrank.data.synthetic import FiniteLanguage
 
 
@@ -35,9 +36,8 @@ def ranks(language: FiniteLanguage) -> MatrixRanks:
     """Measure the ranks of A and of its centred versions."""
     a = language.log_p
     size = torch.linalg.matrix_norm(a, ord=2).item()  # centring leaves round-off of A's size
-    return MatrixRanks(
-        *(rank(torch.linalg.svdvals(x), a.shape, size) for x in (a, centred(a), centred(a, columns=True)))
-    )
+    matrices = (a, centred(a), centred(a, columns=True))
+    return MatrixRanks(*(numerical_rank(torch.linalg.svdvals(x), a.shape, COMPUTED * size) for x in matrices))
 
 
 def centred(a: Tensor, columns: bool = False) -> Tensor:

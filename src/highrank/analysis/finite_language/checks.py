@@ -12,8 +12,9 @@ from torch.nn.functional import normalize
 
 from highrank.analysis.finite_language import bounds
 from highrank.analysis.finite_language.bounds import MatrixRanks, centred, softmax_by_svd, softmax_floor
-from highrank.analysis.finite_language.models import Model, rank
+from highrank.analysis.finite_language.models import COMPUTED, Model
 from highrank.analysis.finite_language.sweep import Point, Setup, sweep
+from highrank.analysis.rank import numerical_rank
 from highrank.data.synthetic import FiniteLanguage
 from highrank.progress import OnProgress, no_progress
 
@@ -112,7 +113,7 @@ def property_2(language: FiniteLanguage, ranks: MatrixRanks, generator: torch.Ge
 
     def ranks_with(shifts: list[Tensor]) -> set[int]:  # shifts are scaled to A's size, well above round-off
         members = [rows + size * x / (x.norm() * a.shape[1] ** 0.5) for x in shifts]
-        return {rank(torch.linalg.svdvals(x), a.shape, size) for x in members}
+        return {numerical_rank(torch.linalg.svdvals(x), a.shape, COMPUTED * size) for x in members}
 
     inside = ranks_with([columns @ _normal(generator, ranks.lowest, 1) for _ in range(TRIALS)])
     random = ranks_with([_normal(generator, len(a), 1) for _ in range(TRIALS)])

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from highrank.analysis.rank import press_tolerance
+from highrank.analysis.rank import numerical_rank
 from highrank.data.synthetic import FiniteLanguage
 from highrank.heads import MoCHead, SoftmaxHead
 from highrank.heads.head import Head
@@ -20,7 +20,7 @@ from highrank.progress import OnProgress, no_progress
 
 Kind = Literal["softmax", "moc", "mos"]
 NAMES: dict[Kind, str] = {"softmax": "Softmax", "moc": "MoC", "mos": "MoS"}
-COMPUTED = 8  # logsumexp and sums leave a few units of round-off in the entries, before the SVD adds its own
+COMPUTED = 8  # times the round-off of an SVD counts as zero: logsumexp and sums leave some in the entries before it
 CURVE_EVERY_STEPS = 20
 
 
@@ -39,17 +39,9 @@ class Fit:
 def measure(language: FiniteLanguage, log_q: Tensor, **about: Any) -> Fit:
     """Measure KL and rank of a model's (N, M) log-probabilities from a float64 pass; `about` are the other fields."""
     values = torch.linalg.svdvals(log_q)
+    rank = numerical_rank(values, log_q.shape, COMPUTED * values[0].item())
     kl = language.kl(log_q)
-    return Fit(kl=kl, rank=rank(values, log_q.shape), singular_values=values.tolist(), **about)
-
-
-def rank(singular_values: Tensor, shape: tuple[int, ...], size: float | None = None) -> int:
-    """Count the singular values above round-off: that of the SVD (Press et al.) and that of the matrix's entries.
-
-    `size` is the largest singular value of the matrix that this one was computed from, if there was one.
-    """
-    tolerance = press_tolerance(size or singular_values.max().item(), *shape)
-    return int((singular_values > COMPUTED * tolerance).sum())
+    return Fit(kl=kl, rank=rank, singular_values=values.tolist(), **about)
 
 
 @dataclass(frozen=True)
