@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from highrank.analysis.compare import compare
+from highrank.analysis.compare import check_request, compare
 from highrank.analysis.context import Surroundings
 from highrank.analysis.groups import Group, decades, group_by_previous_word, group_losses, training_counts
 from highrank.analysis.paper_cases import PAPER_CASES, find_cases
@@ -25,6 +25,11 @@ def model(corpus, head, seed):
     return built
 
 
+def compared(a, b, corpus, split="test", **options):
+    readings = read(a, corpus.ids(split)), read(b, corpus.ids(split))
+    return compare(a, b, corpus, readings, split, **options)
+
+
 @pytest.fixture
 def pair(toy_corpus):
     return model(toy_corpus, "mos", 1), model(toy_corpus, "moc", 2)
@@ -34,7 +39,7 @@ def test_the_widest_margins_are_found_in_both_directions(toy_corpus, pair):
     ids = toy_corpus.splits["test"]
     a, b = (read(m, ids).nll.double() for m in pair)
     gain = b - a
-    found = compare(*pair, toy_corpus, n=7, top=4, names=("one", "two"))
+    found = compared(*pair, toy_corpus, n=7, top=4, names=("one", "two"))
     order = gain.argsort(descending=True).tolist()
     for steps, best_first in ((found.a_ahead, order), (found.b_ahead, order[::-1])):
         by_phrase = {}
@@ -57,7 +62,7 @@ def test_the_widest_margins_are_found_in_both_directions(toy_corpus, pair):
 
 def test_steps_that_repeat_a_phrase_are_shown_once(toy_corpus, pair):
     ids = toy_corpus.splits["test"]
-    found = compare(*pair, toy_corpus, n=1000)
+    found = compared(*pair, toy_corpus, n=1000)
     for steps in (found.a_ahead, found.b_ahead):
         phrases = [tuple(ids[max(0, s.position - 3) : s.position + 1].tolist()) for s in steps]
         assert len(phrases) == len(set(phrases)) > 5
@@ -66,7 +71,7 @@ def test_steps_that_repeat_a_phrase_are_shown_once(toy_corpus, pair):
 
 
 def test_groups_add_up_to_the_whole(toy_corpus, pair):
-    found = compare(*pair, toy_corpus)
+    found = compared(*pair, toy_corpus)
     assert found.tokens == found.overall.steps == len(toy_corpus.splits["test"]) - 1
     assert found.overall.gain == pytest.approx(found.b.nll - found.a.nll)
     for groups in (found.by_frequency, found.by_pair):
@@ -77,7 +82,7 @@ def test_groups_add_up_to_the_whole(toy_corpus, pair):
 def test_groups_use_counts_of_the_training_split(toy_corpus, pair, monkeypatch):
     monkeypatch.setattr("highrank.analysis.compare.PIECE_TOKENS", 100)
     for split in ("valid", "train"):  # only the longer one has previous words of enough steps
-        ids, found = toy_corpus.splits[split], compare(*pair, toy_corpus, split)
+        ids, found = toy_corpus.splits[split], compared(*pair, toy_corpus, split)
         train, previous, words = toy_corpus.splits["train"].numpy(), ids[:-1].numpy(), ids[1:].numpy()
         rows = *(read(m, ids).nll.double().numpy() for m in pair), Surroundings(ids, toy_corpus).lines
         word_counts, pair_counts = training_counts([train], previous, words, toy_corpus.vocab_size)
@@ -89,8 +94,8 @@ def test_groups_use_counts_of_the_training_split(toy_corpus, pair, monkeypatch):
 
 
 def test_contains_restricts_steps_and_groups(toy_corpus, pair):
-    found = compare(*pair, toy_corpus, contains="bird", n=1000)
-    whole = compare(*pair, toy_corpus, n=1000)
+    found = compared(*pair, toy_corpus, contains="bird", n=1000)
+    whole = compared(*pair, toy_corpus, n=1000)
     shown = [*found.a_ahead, *found.b_ahead]
     assert 0 < len(shown) <= found.overall.steps < found.tokens
     assert all("bird" in (*s.context, s.reference) for s in shown)
@@ -102,7 +107,7 @@ def test_contains_restricts_steps_and_groups(toy_corpus, pair):
 
 
 def test_a_model_has_no_gain_over_itself(toy_corpus, pair):
-    found = compare(pair[0], pair[0], toy_corpus)
+    found = compared(pair[0], pair[0], toy_corpus)
     assert found.a_ahead == found.b_ahead == []
     assert found.a_better == 0
     assert found.overall == Group("all", found.tokens, found.a.nll, found.a.nll, 0.0, 0.0)
@@ -114,7 +119,7 @@ def test_the_papers_cases_are_found_by_their_words():
     words, splits = number_tokens({"train": text, "valid": text, "test": text})
     corpus = Corpus("penn", "word", words, splits, "x")
     models = model(corpus, "mos", 1), model(corpus, "softmax", 2)
-    found = compare(*models, corpus)
+    found = compared(*models, corpus)
     cases = found.paper_cases
     assert (found.b.head, found.b.n_components) == ("softmax", 1)
     assert [c.paper.number for c in cases] == [1, 2, 3, 4, 5, 6]
@@ -122,8 +127,8 @@ def test_the_papers_cases_are_found_by_their_words():
     assert cases[2].step.position == 1 + len(case.key.split())  # the first of three
     assert cases[2].step.reference == case.reference
     assert cases[2].step.context[-len(case.key.split()) :] == case.key.split()
-    assert compare(*models, corpus, "valid").paper_cases is None
-    assert compare(*models, dataclasses.replace(corpus, name="mine")).paper_cases is None
+    assert compared(*models, corpus, "valid").paper_cases is None
+    assert compared(*models, dataclasses.replace(corpus, name="mine")).paper_cases is None
 
 
 def test_the_papers_cases_are_in_its_test_set(corpora):
@@ -137,21 +142,21 @@ def test_the_papers_cases_are_in_its_test_set(corpora):
 def test_losses_that_are_not_finite_raise(toy_corpus, pair):
     pair[1].head.bias.data[0] = np.nan
     with pytest.raises(UserError, match="two"):
-        compare(*pair, toy_corpus, names=("one", "two"))
+        compared(*pair, toy_corpus, names=("one", "two"))
 
 
-def test_an_unknown_split_raises(toy_corpus, pair):
+def test_an_unknown_split_raises(toy_corpus):
     with pytest.raises(UserError, match="tset"):
-        compare(*pair, toy_corpus, "tset")
+        check_request(toy_corpus, "tset", None)
 
 
-def test_a_split_of_one_token_raises(toy_corpus, pair):
+def test_a_split_of_one_token_raises(toy_corpus):
     one_token = dataclasses.replace(toy_corpus, splits={**toy_corpus.splits, "test": toy_corpus.splits["test"][:1]})
     with pytest.raises(UserError, match="test"):
-        compare(*pair, one_token)
+        check_request(one_token, "test", None)
 
 
 def test_a_phrase_that_never_occurs_raises(toy_corpus, pair):
     rare = dataclasses.replace(toy_corpus, words=[*toy_corpus.words, "nowhere"])
     with pytest.raises(UserError, match="nowhere"):
-        compare(*pair, rare, contains="nowhere")
+        compared(*pair, rare, contains="nowhere")

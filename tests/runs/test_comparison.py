@@ -9,6 +9,7 @@ import pytest
 import highrank
 from helpers import CPU, TOY, changed
 from highrank.analysis.compare import compare
+from highrank.analysis.reading import read
 from highrank.errors import UserError
 from highrank.runs.comparison import compare_runs
 from highrank.runs.folder import Run
@@ -28,7 +29,8 @@ def folders(toy_corpus, toy_folder, tmp_path):
 def test_runs_are_compared_by_their_best_models(folders, toy_corpus, split):
     models = [highrank.load(folder).model for folder in folders]
     comparison = compare_runs(*folders, split=split, n=3)
-    assert comparison == compare(*models, toy_corpus, split, names=("mos", "softmax"), n=3)
+    readings = tuple(read(model, toy_corpus.ids(split)) for model in models)
+    assert comparison == compare(*models, toy_corpus, readings, split, names=("mos", "softmax"), n=3)
 
 
 def test_runs_of_one_name_are_named_by_their_paths(folders):

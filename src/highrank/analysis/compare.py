@@ -21,7 +21,7 @@ from highrank.analysis.groups import (
 )
 from highrank.analysis.paper_cases import CORPUS, SPLIT, PaperCase, find_cases
 from highrank.analysis.prediction import Prediction, predict
-from highrank.analysis.reading import Reading, hidden_at, read
+from highrank.analysis.reading import Reading, hidden_at
 from highrank.data.catalog import Level
 from highrank.data.corpus import Corpus
 from highrank.errors import UserError
@@ -95,27 +95,22 @@ def compare(
     a: LanguageModel,
     b: LanguageModel,
     corpus: Corpus,
+    readings: tuple[Reading, Reading],
     split: str = "test",
     *,
     names: tuple[str, str] = ("A", "B"),
     n: int = 20,
     top: int = 5,
     contains: str | None = None,
-    readings: tuple[Reading, Reading] | None = None,
     on_stage: OnStage = no_stages,
 ) -> Comparison:
     """Find the `n` steps with the widest margin in each direction, what both models predict there, and gains by group.
 
     Of steps with the same reference after the same few tokens, only the one with the widest margin is shown. `top`
     words of each distribution are kept. `contains` restricts everything but the two perplexities to steps whose context
-    or reference contains that phrase. `readings` are the first passes over the split, if they exist already.
+    or reference contains that phrase. `readings` are what `reading.read` returns for each model and the split.
     """
-    check_request(corpus, split, contains)
     ids = corpus.ids(split)
-    if readings is None:
-        reading_a = read(a, ids, on_progress=partial(on_stage, f"{names[0]} reads {split}"))
-        reading_b = read(b, ids, on_progress=partial(on_stage, f"{names[1]} reads {split}"))
-        readings = reading_a, reading_b
     for name, reading in zip(names, readings, strict=True):
         if not bool(reading.nll.isfinite().all()):
             raise UserError(f"{name} has losses that are not finite: its weights are damaged or its training diverged.")

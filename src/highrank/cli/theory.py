@@ -53,7 +53,7 @@ def theory(
     from highrank.runs.provenance import provenance
     from highrank.schema import to_json
 
-    setup = Setup(contexts, words, rank or 0, parse_dims(dims), components, bias, unigram, seed, quick)
+    setup = Setup(contexts, words, rank, parse_dims(dims), components, bias, unigram, seed, quick)
     output_folder(output)
     with progress() as on_stage:
         report = check_theory(setup, partial(on_stage, "fitting Softmax, MoC and MoS"))

@@ -46,8 +46,8 @@ def compare_runs(
     reading_a = cached_reading(model_a, ids, partial(on_stage, f"{name_a} reads {split}"))
     reading_b = cached_reading(model_b, ids, partial(on_stage, f"{name_b} reads {split}"))
     return compare(
-        model_a, model_b, corpus, split, names=(name_a, name_b), n=n, top=top, contains=contains,
-        readings=(reading_a, reading_b), on_stage=on_stage,
+        model_a, model_b, corpus, (reading_a, reading_b), split, names=(name_a, name_b), n=n, top=top,
+        contains=contains, on_stage=on_stage,
     )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ class Setup:
 
     contexts: int = 64  # N
     words: int = 32  # M
-    rank: int = 0  # of A; 0 stands for half of the smaller of contexts and words
+    rank: int | None = None  # of A; None becomes half of the smaller of contexts and words
     dims: tuple[int, ...] = ()  # empty: about a dozen D up to the rank, including all close to it
     components: int = 4  # K
     bias: bool = False
@@ -37,7 +37,7 @@ class Setup:
     def __post_init__(self) -> None:
         smaller, larger = sorted((self.contexts, self.words))
         lowest = 2 + self.unigram
-        rank = self.rank or max(lowest, smaller // 2)
+        rank = max(lowest, smaller // 2) if self.rank is None else self.rank
         dims = tuple(sorted(set(self.dims))) or _default_dims(rank, self.quick)
         if not lowest <= rank <= smaller:
             raise UserError(f"the rank must be between {lowest} and min(contexts, words) = {smaller}, got {rank}.")
@@ -49,6 +49,7 @@ class Setup:
         object.__setattr__(self, "dims", dims)
 
     def language(self) -> FiniteLanguage:
+        assert self.rank is not None
         generator = torch.Generator().manual_seed(self.seed)
         return low_rank_language(self.contexts, self.words, self.rank, self.scale, generator, self.unigram)
 
