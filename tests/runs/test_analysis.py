@@ -68,7 +68,7 @@ def test_perplexity_is_that_of_the_run(place, record):
 def test_a_summary_of_earlier_weights_is_not_quoted(place, tmp_path):
     run = Run(tmp_path / "mos")
     shutil.copytree(place / "mos", run.folder)
-    training.train_run(run.recipe(), read_corpus(place / "toy"), run, CPU, resume=True, max_epochs=2)  # writes no summary
+    training.train_run(run.recipe(), read_corpus(place / "toy"), run, CPU, resume=True, max_epochs=2)
     (model,) = analyze_runs(run.folder, tokens=12).models
     assert (model.epochs, model.valid_ppl, model.test_ppl) == (2, None, None)
 
