@@ -309,7 +309,7 @@ def test_only_mos_exceeds_rank_d_plus_2():
         head.bias.data.normal_()
         with torch.no_grad():
             log_p = head.log_prob(3 * torch.randn(200, width, dtype=torch.float64))
-        ranks[name] = numerical_rank(torch.linalg.svdvals(log_p), *log_p.shape)
+        ranks[name] = numerical_rank(torch.linalg.svdvals(log_p), log_p.shape)
     assert ranks["softmax"] == D + 2
     assert ranks["moc"] == D + 2
     assert ranks["mos"] > 2 * (D + 2)
