@@ -48,11 +48,11 @@ def compare_runs(recipe: Recipe, corpus: Corpus, arguments: argparse.Namespace, 
         train_to(whole, cut, resume=i > 0)
         dtype = getattr(torch, arguments.dtype)
         export_run(whole, folder / f"export-{cut}", dtype, SHARD_BYTES, arguments.averages_only)
-    uncut = summarize(whole, corpus, device, train_to(whole, arguments.epochs), batch_size=10)
+    uncut = summarize(whole, corpus, device, train_to(whole, arguments.epochs))
     for cut in arguments.cut:
         copy = Run(folder / f"copy-{cut}")
         import_run(folder / f"export-{cut}", copy)
-        continued = summarize(copy, corpus, device, train_to(copy, arguments.epochs), batch_size=10)
+        continued = summarize(copy, corpus, device, train_to(copy, arguments.epochs))
         yield dict(
             recipe=recipe.name, settings=" ".join(arguments.set), dtype=arguments.dtype,
             averages_only=arguments.averages_only, seed=recipe.train.seed, epochs=arguments.epochs, cut=cut,

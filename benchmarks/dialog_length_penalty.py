@@ -20,7 +20,8 @@ from measure import write_csv
 
 PENALTIES = (0.0, 0.5, 1.0)
 
-if __name__ == "__main__":
+
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("runs", type=Path, nargs="+")
@@ -50,3 +51,7 @@ if __name__ == "__main__":
             print(*(f"{value:.4g}" if isinstance(value, float) else value for value in row.values()), flush=True)
             rows.append(row | provenance(device))
             write_csv(arguments.out, rows)
+
+
+if __name__ == "__main__":
+    main()

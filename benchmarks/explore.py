@@ -104,6 +104,7 @@ def measure_server(port: int, words: list[str], rounds: int) -> list[dict[str, A
         for place, at in (("in the middle", WORDS // 2), ("at the start", 0)):
             changed = " ".join([*split[:at], words[-1 - i], *split[at + 1 :]])
             times.setdefault(f"word changed {place}", []).append(client.read(changed, len(changed) // 2))
+    client.connection.close()
     rows = []
     for name, measured in times.items():
         first, cpu, whole = zip(*measured, strict=True)

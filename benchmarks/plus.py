@@ -75,7 +75,7 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as folder:
                 run = Run(Path(folder) / "run")
                 outcome = train_run(recipe, corpus, run, device, max_epochs=arguments.epochs)
-                summary = summarize(run, corpus, device, outcome, batch_size=10)
+                summary = summarize(run, corpus, device, outcome)
             row = dict(
                 recipe=recipe.name, settings=" ".join(arguments.set), tokens=len(ids), variant=variant, seed=seed,
                 **{key: getattr(summary, key) for key in RESULTS}, **provenance(device),
