@@ -2,7 +2,7 @@
 
 import json
 
-from highrank.recipes import get_recipe, override, overrides
+from highrank.recipes import get_recipe, override
 
 PROVENANCE = {
     "highrank": "0", "commit": "abc", "python": "3", "torch": "2", "machine": "NVIDIA H200", "started": "10:00",
@@ -26,7 +26,7 @@ def run_record(recipe="ptb-mos", settings=(), valid=70.0, **changes):
     epochs = changes.get("epochs", 3)
     seconds = changes.get("seconds", 590.0)
     record = {
-        "recipe": recipe, "overrides": overrides(resolved), "outcome": "time-budget", "epochs": epochs, "updates": 9,
+        "recipe": recipe, "outcome": "time-budget", "epochs": epochs, "updates": 9,
         "best_epoch": 3, "stage": 0, "stages": [stage(0, epochs, valid, seconds)], "parameters": 9, "valid_ppl": valid,
         "test_ppl": valid - 2, "eval_batch_size": 1, "seconds": seconds, "pieces": [piece()], "skipped": 0, "seed": 28,
         "provenance": PROVENANCE, "settings": resolved, "averaged_from": 2,

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from helpers import dialog_settings, fails, highrank, write_toy_dialogs
+from highrank.recipes import get_recipe
 
 
 def test_evaluate_prints_perplexity_and_bleu(trained_dialog):
@@ -23,7 +24,7 @@ def test_a_record_fills_the_table_of_the_report(trained_dialog):
     record = json.loads((place / "records" / "runs" / "talk.json").read_text())
     assert record["dialog"]["contexts"] == 21
     # Only runs of the recipe's own model count, so give the record its settings.
-    record["overrides"] = {}
+    record["settings"] = get_recipe("swda-mos").resolved()
     (place / "records" / "runs" / "talk.json").write_text(json.dumps(record))
     entries = json.loads(highrank("report", "--json", cwd=place).stdout)
     ours = {(e["row"], e["column"], e["part"]): e for e in entries if e["table"] == "dialog"}

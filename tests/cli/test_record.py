@@ -14,7 +14,7 @@ def test_a_record_is_the_summary_with_the_results_asked_for(place, trained):
     record = read_record(place / "records" / "runs" / "run.json")
     summary = read_summary(Run(trained))
     assert (record.valid_ppl, record.test_ppl, record.curve) == (summary.valid_ppl, summary.test_ppl, summary.curve)
-    assert record.overrides["model.n_components"] == 3
+    assert record.settings["model"]["n_components"] == 3
     for method in ("dynamic", "cache"):
         done = highrank("evaluate", "run", f"--{method}", "--split", "valid", "--json", cwd=place)
         assert getattr(record, method).valid_ppl == pytest.approx(json.loads(done.stdout)["perplexity"])

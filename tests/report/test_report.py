@@ -85,7 +85,15 @@ def test_another_model_or_text_does_not_represent_the_recipe(tmp_path):
         "seed": run_record(settings=["train.seed=5"], valid=66.0),
     }
     cell = entries(write_results(tmp_path, runs), "ptb")["ptb-mos, without finetuning", BOTH, "valid"]
-    assert (cell["ours"], cell["about"]) == (65.0, "with train.lr=15.0")
+    assert (cell["ours"], cell["about"]) == (65.0, "with train.lr=15")
+
+
+def test_changes_are_those_from_the_recipe_of_today(tmp_path):
+    record = run_record(valid=65.0)
+    record["settings"]["train"]["optimizer"] = "adam"  # as if the recipe had said so when the run was made
+    record["settings"]["train"]["finetune_lr"] = None
+    cell = entries(write_results(tmp_path, {"old": record}), "ptb")["ptb-mos, without finetuning", BOTH, "valid"]
+    assert set(cell["about"].removeprefix("with ").split()) == {"train.optimizer=adam", "train.finetune_lr=none"}
 
 
 def test_ten_minutes_are_one_start_from_scratch_stopped_by_the_time_budget(tmp_path):

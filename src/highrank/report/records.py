@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from highrank.analysis.record import Analysis, AnalysisRecord
+from highrank.recipes import overrides
+from highrank.recipes.settings import format_setting
 from highrank.report.results import Origin
 from highrank.runs.analysis import read_analysis
 from highrank.runs.record import RunRecord, read_record
@@ -19,8 +21,8 @@ class RecordedRun:
 
     @property
     def changes(self) -> dict[str, Any]:
-        """The settings that differ from the recipe, except the seed."""
-        return {key: value for key, value in self.record.overrides.items() if key != "train.seed"}
+        """The settings that differ from today's recipe, except the seed."""
+        return {key: value for key, value in overrides(self.record.settings).items() if key != "train.seed"}
 
     @property
     def has_recipe_model(self) -> bool:
@@ -37,8 +39,12 @@ class RecordedRun:
         pieces = [piece for piece in self.record.pieces if piece.epoch < epochs]
         machines = dict.fromkeys(short_machine_name(piece.machine) for piece in pieces)
         # The table of all runs has a column for the corpus, and the others show no run of another corpus.
-        changes = " ".join(f"{key}={value}" for key, value in self.changes.items() if key != "data.corpus")
-        about = [f"with {changes}" if changes else "", f"in {len(pieces)} pieces" if len(pieces) > 1 else "", remark]
+        changes = [f"{key}={format_setting(value)}" for key, value in self.changes.items() if key != "data.corpus"]
+        about = [
+            f"with {' '.join(changes)}" if changes else "",
+            f"in {len(pieces)} pieces" if len(pieces) > 1 else "",
+            remark,
+        ]
         return Origin(
             record=self.path,
             commit=pieces[-1].commit or self.record.provenance.commit,

@@ -19,7 +19,6 @@ from highrank.evaluation.perplexity import evaluate
 from highrank.evaluation.tune import Tuning
 from highrank.files import write_json
 from highrank.progress import OnStage, no_stages
-from highrank.recipes import overrides
 from highrank.recipes.recipe import CacheSettings, DynamicSettings
 from highrank.runs import checkpoint as checkpoints
 from highrank.runs.checkpoint import Piece
@@ -58,7 +57,6 @@ class RunRecord:
     """The results of one run: the format of summary.json and of runs/*.json in a folder of records."""
 
     recipe: str
-    overrides: dict[str, Any]  # settings that differ from the recipe of that name
     outcome: str
     epochs: int
     updates: int | None
@@ -133,7 +131,6 @@ def summarize(
     last_stage = StageResult(state.stage, state.epoch, state.best_epoch, state.seconds, valid, test)
     summary = RunRecord(
         recipe=info.recipe["name"],
-        overrides=overrides(info.recipe),
         outcome=outcome,
         epochs=state.epoch,
         updates=state.step,
