@@ -18,10 +18,11 @@ def runs_table(runs: list[RecordedRun]) -> Table:
                 Cell(code=run.path.removeprefix("runs/").removesuffix(".json")),
                 Cell(code=record.recipe),
                 Cell(Path(record.settings["data"]["corpus"]).name),  # of own text, the folder
-                Cell(run.origin(record.epochs, record.seconds).training()),
-                Cell(f"{record.parameters:,}"),
                 Cell(keep_together(" / ".join(scores)), record=run.path),
+                Cell(f"{record.parameters:,}"),
+                Cell(run.origin(record.epochs, record.seconds).training()),
             ]
         )
-    left = [Column(name, "left") for name in ("run", "recipe", "corpus", "trained for")]
-    return Table([*left, Column("parameters"), Column("valid / test")], rows)
+    left = [Column(name, "left") for name in ("run", "recipe", "corpus")]
+    # The page hides the last column first where a window is too narrow.
+    return Table([*left, Column("valid / test"), Column("parameters"), Column("trained for", "left")], rows)
