@@ -126,6 +126,16 @@ def test_components_are_mixture_weights_and_context_vectors(name):
     assert head.latent.bias is not None
 
 
+@pytest.mark.parametrize("options", [{}, {"embed_dim": 3}])
+def test_a_softmax_has_one_component(options):
+    head = SoftmaxHead(D, V, **options)
+    g = torch.randn(3, 5, D)
+    pi, h = head.components(g)
+    assert torch.equal(pi, torch.ones(3, 5, 1))
+    logits = (h @ head.weight.T + head.bias)[..., 0, :]
+    torch.testing.assert_close(logits.log_softmax(-1), head.log_prob(g))
+
+
 def test_mos_mixes_probabilities_and_moc_contexts():
     """Sections 2.4 and 2.5 of the paper, computed from the parameters in float64."""
     mos, moc = make("mos")[0].double(), make("moc")[0].double()

@@ -40,6 +40,10 @@ class Head(nn.Module):
         """Return the log-probabilities of the whole vocabulary, (..., V)."""
         raise NotImplementedError
 
+    def components(self, g: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the mixture weights pi (..., K) and the context vectors h (..., K, D)."""
+        raise NotImplementedError
+
     def margins(self, h: Tensor, targets: Tensor) -> Tensor | None:
         """Return how much training lowers the targets' logits, (N, K, D), (N,) -> (N, K), or None."""
         if not self.training or self.adversarial == 0:

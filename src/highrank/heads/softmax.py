@@ -71,12 +71,17 @@ class SoftmaxHead(Head):
             h = self.latent(h)
         return variational_dropout(h, self.dropout, time_dim=1 if self.batch_first else 0) if self.training else h
 
+    def components(self, g: Tensor) -> tuple[Tensor, Tensor]:
+        """Return pi = 1 (..., 1) and the context vector h (..., 1, D): a mixture of one."""
+        h = self.context(g).unsqueeze(-2)
+        return h.new_ones(h.shape[:-1], dtype=torch.promote_types(h.dtype, torch.float32)), h
+
     def nll(
         self, g: Tensor, targets: Tensor, *, ignore_index: int | None = None, slab_bytes: int | None = None
     ) -> Tensor:
         """Return -log p of each target, shape (...), without building (N, V); `Head.nll` explains the options."""
         tokens = mask_padding(g, targets, self.vocab_size, ignore_index)
-        h = self.context(tokens.g).reshape(-1, 1, self.embed_dim)  # (N, 1, D): a mixture of one
+        h = self.context(tokens.g).reshape(-1, 1, self.embed_dim)  # (N, 1, D)
         words = tokens.targets.reshape(-1)  # (N,)
         nll = mos_nll(
             h,
