@@ -103,6 +103,16 @@ def test_a_summary_of_an_earlier_state_is_replaced(tmp_path, toy_corpus):
     assert (summary.epochs, summary.updates) == (3, checkpoints.read(run.folder).state.step)
 
 
+def test_a_summary_in_another_format_is_replaced(tmp_path, toy_corpus):
+    run = Run(tmp_path / "run")
+    train_run(TOY, toy_corpus, run, CPU, max_epochs=1)
+    summary = summarize(run, toy_corpus, CPU, "max-epochs")
+    data = json.loads(run.summary_file.read_text())
+    run.summary_file.write_text(json.dumps({**data, "key_of_another_version": 1}))
+    assert read_summary(run) is None
+    assert current_summary(run, toy_corpus, CPU) == read_summary(run) == summary
+
+
 def test_a_summary_evaluates_the_best_weights(toy_corpus, tmp_path):
     run = Run(tmp_path / "run")
     train_run(TOY, toy_corpus, run, CPU, max_epochs=2)

@@ -15,6 +15,7 @@ import torch
 from highrank.data.catalog import Level
 from highrank.data.corpus import Corpus
 from highrank.data.dialog import DialogCorpus
+from highrank.errors import UserError
 from highrank.evaluation.perplexity import evaluate
 from highrank.evaluation.tune import Tuning
 from highrank.files import write_json
@@ -93,7 +94,7 @@ OPTIONAL_KEYS = ("corpus_extent", "dialog")  # left out of a file where they are
 
 def read_record(path: Path) -> RunRecord:
     """Read and check a record or a summary."""
-    return read_as(RunRecord, path, "run record", "recreate it with 'highrank record'")
+    return read_as(RunRecord, path, "run record", "delete it and run 'highrank record' again")
 
 
 def write_record(path: Path, record: RunRecord) -> None:
@@ -103,10 +104,11 @@ def write_record(path: Path, record: RunRecord) -> None:
 
 
 def read_summary(run: Run) -> RunRecord | None:
-    """Read a run's summary.json; None if it is missing, or older than the last checkpoint."""
-    if not run.summary_file.exists():
+    """Read a run's summary.json; None if it is missing, in another format, or older than the last checkpoint."""
+    try:
+        summary = read_record(run.summary_file)
+    except UserError:
         return None
-    summary = read_record(run.summary_file)
     return summary if summary.updates == checkpoints.read(run.folder).state.step else None
 
 
