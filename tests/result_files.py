@@ -28,7 +28,7 @@ def run_record(recipe="ptb-mos", settings=(), valid=70.0, **changes):
     record = {
         "recipe": recipe, "outcome": "time-budget", "epochs": epochs, "updates": 9,
         "best_epoch": 3, "stage": 0, "stages": [stage(0, epochs, valid, seconds)], "parameters": 9, "valid_ppl": valid,
-        "test_ppl": valid - 2, "eval_batch_size": 1, "seconds": seconds, "pieces": [piece()], "skipped": 0, "seed": 28,
+        "test_ppl": valid - 2, "seconds": seconds, "pieces": [piece()], "skipped": 0, "seed": 28,
         "provenance": PROVENANCE, "settings": resolved, "averaged_from": 2,
         "curve": curve([1, 2, 3], [None, valid + 3, valid]),
     }  # fmt: skip

@@ -65,9 +65,8 @@ class RunRecord:
     stage: int
     stages: list[StageResult]
     parameters: int
-    valid_ppl: float  # of the best weights, in float32
+    valid_ppl: float  # of the best weights, in float32; a text is read in one column
     test_ppl: float
-    eval_batch_size: int  # columns in which the splits were read
     seconds: float
     pieces: list[Piece]
     skipped: int  # updates left out because the loss or its gradient was not finite
@@ -142,7 +141,6 @@ def summarize(
         parameters=parameters,
         valid_ppl=valid,
         test_ppl=test,
-        eval_batch_size=1,
         seconds=state.seconds,
         pieces=checkpoint.pieces,
         skipped=state.skipped,
