@@ -32,7 +32,10 @@ def utterances(*texts):
 
 
 def write_dialogs(path, *dialogs):
-    lines = [json.dumps({"topic": "x", "utts": [[s, " ".join(w), ["act"]] for s, w in dialog]}) for dialog in dialogs]
+    lines = [
+        json.dumps({"topic": "x", "utts": [[u.speaker, " ".join(u.words), ["act"]] for u in dialog]})
+        for dialog in dialogs
+    ]
     path.write_text("\n".join(lines) + "\n")
 
 
@@ -65,9 +68,9 @@ def expected_columns(dialogs, context_size):
     examples = []
     for dialog in dialogs:
         for i in range(1, len(dialog)):
-            respondent, response = dialog[i]
+            respondent, response, _ = dialog[i]
             context = []
-            for speaker, words in dialog[max(0, i - context_size) : i]:
+            for speaker, words, _ in dialog[max(0, i - context_size) : i]:
                 context += [SAME if speaker == respondent else OTHER, *(WORDS.index(w) for w in words)]
             ids = [WORDS.index(w) for w in response]
             examples.append((tuple(context), (BOS, *ids), (*ids, EOS)))
@@ -85,7 +88,21 @@ def test_a_file_is_read_without_empty_turns_and_blank_lines(tmp_path):
     assert read_dialogs(path) == [utterances("A: a b", "B: c"), []]
 
 
-@pytest.mark.parametrize("line", ['{"utts": [', '{"turns": []}', '{"utts": [["A"]]}', '{"utts": [["A", 3]]}', "[1]"])
+def test_utterances_may_have_several_references(tmp_path):
+    path = tmp_path / "test.jsonl"
+    path.write_text('{"utts": [["A", "hi"], ["B", "Hello!"]], "references": [[], ["hi there", "hey"]]}\n')
+    greeting, answer = read_dialogs(path)[0]
+    assert greeting.references == ()
+    assert answer.references == (["hi", "there"], ["hey"])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"utts": [', '{"turns": []}', '{"utts": [["A"]]}', '{"utts": [["A", 3]]}', "[1]",
+        '{"utts": [["A", "a"]], "references": []}', '{"utts": [["A", "a"]], "references": ["b"]}',
+    ],
+)  # fmt: skip
 def test_a_broken_line_is_named_by_file_and_number(tmp_path, line):
     path = tmp_path / "train.jsonl"
     path.write_text('{"utts": []}\n\n' + line + "\n")

@@ -56,7 +56,7 @@ def test_responses_come_from_beam_search_without_the_filler_columns(model, dialo
     assert together.hypotheses == alone.hypotheses  # both visit examples in the order of their buckets
     assert together.references == alone.references
     assert len(together.references) == batches.n_examples
-    assert {UNK} <= {word for reference in together.references for word in reference}
+    assert {UNK} <= {word for own in together.references for reference in own for word in reference}
     generated = {word for own in together.hypotheses for words in own for word in words}
     assert not generated & {EOS, *NEVER_GENERATED}
 
@@ -75,8 +75,14 @@ def test_responses_come_from_beam_search_without_the_filler_columns(model, dialo
     assert alone.hypotheses[0] == found.to_lists()[0]
 
 
-def test_scores_compare_hypotheses_with_the_real_response(model, dialogs):
+def test_scores_compare_hypotheses_with_all_references(model):
+    first = Utterance("A", ["a"])
+    second = Utterance("B", ["c", "d", "e"], (["f", "z"], []))
+    third = Utterance("A", ["g"])
+    dialogs = encode_dialogs([[first, second], [first, third]], WORDS, 40)
     responses = generate_responses(model, DialogBatches(dialogs, 4), DECODING)
-    references = [[reference] for reference in responses.references]
+    c, d, e, f, g = (WORDS.index(letter) for letter in "cdefg")
+    references = [[[c, d, e], [f, UNK]], [[g]]]  # a reference without a word is left out
+    assert responses.references == references
     assert responses.bleu() == precision_recall(responses.hypotheses, references)
     assert responses.corpus_bleu() == corpus_bleu([own[0] for own in responses.hypotheses], references)

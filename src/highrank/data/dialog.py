@@ -1,7 +1,8 @@
 """Dialogs: JSON lines -> a vocabulary from training -> ids -> batches of contexts and responses.
 
 A dialog folder holds train.jsonl, valid.jsonl and test.jsonl in the format of Zhao et al. (2017): every line is one
-dialog, `{"utts": [[speaker, text, ...], ...]}`; other keys, and what follows a text (dialog acts), are ignored.
+dialog, `{"utts": [[speaker, text, ...], ...]}`; what follows a text (dialog acts) is ignored. A dialog may also have
+"references": for each utterance, a list of other texts that would be as good there. BLEU counts them as references.
 
 Every utterance except the first of a dialog is a response; the utterances before it are its context. Utterances
 without a word are dropped. The following is as in Zhao et al.'s code: text is lower-cased and split at white space and
@@ -38,6 +39,7 @@ PAD, UNK, BOS, EOS, SAME, OTHER = range(len(SPECIAL_WORDS))
 class Utterance(NamedTuple):
     speaker: str
     words: list[str]
+    references: tuple[list[str], ...] = ()  # other responses that would be as good
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class Dialogs:
     speakers: Tensor  # (tokens,) int64: who speaks the utterance that the token belongs to
     starts: Tensor  # (U + 1,) int64: the first token of each utterance, and the end of the last
     first: Tensor  # (U,) int64: the first utterance of each utterance's dialog
+    references: list[list[list[int]]]  # (U): the words of other responses that would be as good
 
 
 @dataclass(frozen=True)
@@ -116,11 +119,21 @@ def read_dialogs(path: Path) -> list[list[Utterance]]:
 
 def _parse_dialog(line: str, place: str) -> list[Utterance]:
     try:
-        utterances = [Utterance(str(speaker), split_words(text)) for speaker, text, *_ in json.loads(line)["utts"]]
+        dialog = json.loads(line)
+        references = dialog.get("references", [[]] * len(dialog["utts"]))
+        if any(isinstance(texts, str) for texts in references):
+            raise TypeError
+        utterances = [
+            Utterance(str(speaker), split_words(text), tuple(map(split_words, texts)))
+            for (speaker, text, *_), texts in zip(dialog["utts"], references, strict=True)
+        ]
     except json.JSONDecodeError as error:
         raise UserError(f"{place}: not valid JSON ({error.msg} at column {error.colno}).") from None
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise UserError(f'{place}: not a dialog; expected {{"utts": [[speaker, text], ...]}}.') from None
+        raise UserError(
+            f'{place}: not a dialog; expected {{"utts": [[speaker, text], ...]}}; "references", if given, must hold one '
+            "list of texts per utterance."
+        ) from None
     return [utterance for utterance in utterances if utterance.words]
 
 
@@ -148,19 +161,24 @@ def build_vocabulary(dialogs: list[list[Utterance]], size: int) -> list[str]:
 def encode_dialogs(dialogs: list[list[Utterance]], words: Sequence[str], max_words: int) -> Dialogs:
     """Replace words by ids, unknown ones by <unk>, and cut every utterance to its first `max_words` words."""
     ids = {word: i for i, word in enumerate(words)}
+
+    def encode(text: Sequence[str]) -> list[int]:
+        return [ids.get(word, UNK) for word in text[:max_words]]
+
     names: dict[str, int] = {}
     tokens: list[int] = []
     speakers: list[int] = []
     starts = [0]
     first: list[int] = []
+    references: list[list[list[int]]] = []
     for dialog in dialogs:
         first += [len(first)] * len(dialog)
-        for speaker, spoken in dialog:
-            tokens.append(SAME)
-            tokens += [ids.get(word, UNK) for word in spoken[:max_words]]
-            speakers += [names.setdefault(speaker, len(names))] * (len(tokens) - starts[-1])
+        for utterance in dialog:
+            tokens += [SAME, *encode(utterance.words)]
+            speakers += [names.setdefault(utterance.speaker, len(names))] * (len(tokens) - starts[-1])
             starts.append(len(tokens))
-    return Dialogs(*(torch.tensor(values, dtype=torch.int64) for values in (tokens, speakers, starts, first)))
+            references.append([encode(text) for text in utterance.references if text])
+    return Dialogs(torch.tensor(tokens), torch.tensor(speakers), torch.tensor(starts), torch.tensor(first), references)
 
 
 class DialogBatches:
@@ -191,6 +209,7 @@ class DialogBatches:
         self.device = torch.device(device)
         self.n_examples = len(responses)
         self.n_tokens = int((ends - middles).sum())  # of all responses, with one <eos> each
+        self.references = [dialogs.references[i] for i in responses.tolist()]  # by example, besides its own response
         self.context_lengths = _round_up((middles - starts).numpy(), context_multiple)
         self.response_lengths = _round_up((ends - middles).numpy(), response_multiple)
         self._words = dialogs.words.to(device)

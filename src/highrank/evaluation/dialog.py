@@ -34,18 +34,18 @@ NEVER_GENERATED = (PAD, UNK, BOS, SAME, OTHER)
 
 @dataclass(frozen=True)
 class Responses:
-    """The responses of a model to each context of a split, and the real ones in the same order."""
+    """The responses of a model to each context of a split, and the references in the same order."""
 
     hypotheses: list[list[list[int]]]  # by context and rank: word ids
-    references: list[list[int]]  # by context: the word ids of the real response
+    references: list[list[list[int]]]  # by context: the word ids of the real response, and of others as good
 
     def bleu(self) -> BleuScores:
         """Return precision and recall of sentence BLEU."""
-        return precision_recall(self.hypotheses, [[reference] for reference in self.references])
+        return precision_recall(self.hypotheses, self.references)
 
     def corpus_bleu(self) -> float:
         """Return the corpus BLEU of the best hypothesis of every context."""
-        return corpus_bleu([own[0] for own in self.hypotheses], [[reference] for reference in self.references])
+        return corpus_bleu([own[0] for own in self.hypotheses], self.references)
 
 
 @torch.no_grad()
@@ -87,11 +87,11 @@ def generate_responses(
     for done, examples in enumerate(plan, 1):
         batch = batches.build(examples)
         found = _decode(model, batch, decoding)
-        n_real = len(examples)  # the columns after these only fill up the batch
-        responses.hypotheses.extend(found.to_lists()[:n_real])
-        lengths = batch.target_mask.sum(0).tolist()[:n_real]
+        responses.hypotheses.extend(found.to_lists()[: len(examples)])  # later columns only fill up the batch
+        lengths = batch.target_mask.sum(0).tolist()
         targets = batch.targets.t().tolist()
-        responses.references.extend(targets[b][: length - 1] for b, length in enumerate(lengths))
+        for b, example in enumerate(examples):
+            responses.references.append([targets[b][: lengths[b] - 1], *batches.references[example]])
         on_progress(done, len(plan))
     return responses
 
