@@ -1,5 +1,6 @@
 """Several processes train as one process with the same batch does; dropout is off where results are compared."""
 
+import contextlib
 import os
 from functools import partial
 
@@ -13,10 +14,11 @@ from highrank.data.prepare import prepare
 from highrank.data.shards import find_shards
 from highrank.errors import UserError
 from highrank.runs import checkpoint as checkpoints
+from highrank.runs import launch
 from highrank.runs.folder import Run
 from highrank.runs.training import train_run
 from highrank.training.checkpoint import restore_checkpoint, take_checkpoint
-from highrank.training.ranks import ALONE, Ranks
+from highrank.training.ranks import ALONE, RankLostError, Ranks
 from highrank.training.stages import Training
 from highrank.training.state import get_weights
 from ranks import in_ranks
@@ -158,3 +160,22 @@ def test_the_death_of_a_rank_ends_the_others_with_a_checkpoint_to_resume(tmp_pat
     assert ends[rank] is None
     assert str(tmp_path / "run") in ends[1 - rank]
     assert train_run(SHORT, toy_corpus, Run(tmp_path / "run"), CPU, resume=True) == "finished"
+
+
+def launch_in(ranks, folder):
+    """Start a new run in a folder, without training; return the class of the error."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launch, "joined", lambda device: contextlib.nullcontext(ranks))
+        options = {"data_dir": None, "device": CPU, "resume": False, "init_from": None, "finetune": False}
+        try:
+            with launch.launching("ptb-mos", [f"data.corpus={folder.parent / 'toy'}"], folder=folder, **options):
+                return None
+        except UserError as error:
+            return type(error)
+
+
+def test_no_rank_starts_in_the_folder_of_another_run(tmp_path, toy_corpus):
+    """Or it would restore the checkpoint of that run, and call it damaged."""
+    train_run(changed(max_epochs=1), toy_corpus, Run(tmp_path / "run"), CPU)
+    (tmp_path / "ranks").mkdir()
+    assert in_ranks(2, tmp_path / "ranks", launch_in, tmp_path / "run") == [UserError, RankLostError]

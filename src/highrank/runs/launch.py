@@ -144,6 +144,7 @@ def launching(
         else:
             if ranks.first:
                 _check_new(run)
+            ranks.wait()  # for this check: the others would restore the checkpoint of the run that is in the way
             corpus = load_data(chosen, data_dir)
             # The name of a user's own corpus is its absolute path, so that later commands find it from any folder.
             chosen = override(chosen, [f"data.corpus={corpus.name}"])
