@@ -88,6 +88,7 @@ def disk_mb(folder: Path) -> int:
 
 def measure_all(folder: Path, text: Path, prepared: Path, csv: Path) -> None:
     """Measure all stages, write the table and delete the folder."""
+    folder.mkdir(parents=True)  # an error if it exists, since it is deleted at the end
     again = [sys.executable, *sys.argv, "--stage"]
     highrank = [sys.executable, "-m", "highrank"]
     tiny = [part for setting in [f"data.corpus={prepared}", *TINY] for part in ("--set", setting)]

@@ -66,31 +66,28 @@ def main() -> None:
         for name, line in runs.items()
     }
     wait(processes, arguments.out)
-    failed = []
-    for name, process in processes.items():
+    for name in processes:
         folder = arguments.out / name
-        if process.returncode not in (0, 130):  # 130: paused by a signal
-            failed.append(name)
-        elif Run(folder).model_file is not None:  # otherwise the first epoch was not completed
+        if Run(folder).model_file is not None:  # otherwise the first epoch was not completed
             highrank("record", folder, "--out", arguments.out / "records", *data).wait()
             if arguments.export:
                 export = arguments.out / "exports" / name
                 shutil.rmtree(export, ignore_errors=True)  # of an earlier call
                 highrank("export", folder, "--averages-only", "--out", export).wait()
-    if failed:
-        raise SystemExit(f"failed, see their logs in {arguments.out}: {', '.join(failed)}")
+    if names := [name for name, process in processes.items() if failed(process)]:
+        raise SystemExit(f"failed, see their logs in {arguments.out}: {', '.join(names)}")
 
 
 def run_name(line: str) -> str:
     """Return a recipe and its settings as the name of a folder, such as ptb-mos-plus-seed-29."""
     recipe, *settings = line.split()
-    return "-".join([recipe, *(setting.partition(".")[2].replace("=", "-") for setting in settings)])
+    return "-".join([recipe, *(setting.partition(".")[2].replace("=", "-") for setting in settings)]).replace("/", "-")
 
 
 def start_training(line: str, folder: Path, options: list[str]) -> "subprocess.Popen[bytes]":
-    """Start a run, or continue it if it has a checkpoint."""
+    """Start a run, or continue it if it exists."""
     recipe, *settings = line.split()
-    resume = ["--resume"] if Run(folder).has_checkpoint() else []
+    resume = ["--resume"] if Run(folder).exists() else []
     overrides = [word for setting in settings for word in ("--set", setting)]
     with Path(f"{folder}.log").open("a") as log:
         command = ("train", recipe, "--out", folder, *resume, *overrides, *options)
@@ -117,8 +114,13 @@ def wait(processes: "dict[str, subprocess.Popen[bytes]]", out: Path) -> None:
         time.sleep(1)
         if time.monotonic() - reported >= REPORT_EVERY:
             reported = time.monotonic()
-            for name in processes:
-                print(f"{name}: {last_epoch(out / name)}", flush=True)
+            for name, process in processes.items():
+                print(f"{name}: {'failed' if failed(process) else last_epoch(out / name)}", flush=True)
+
+
+def failed(process: "subprocess.Popen[bytes]") -> bool:
+    """Return whether a training has ended with an error."""
+    return process.poll() not in (None, 0, 130)  # 130: paused by a signal
 
 
 def last_epoch(folder: Path) -> str:

@@ -4,7 +4,10 @@ import csv
 import importlib
 import math
 import runpy
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -19,9 +22,13 @@ import rank
 import sampled_speed
 import step
 import step_parts
+import together
+from helpers import PROCESS_TIMEOUT, write_toy_corpus
 from highrank.plotting import pyplot
 from highrank.recipes import get_recipe, override
 from highrank.report.paper import SLOWDOWN
+from highrank.runs import checkpoint as checkpoints
+from highrank.runs.folder import Run
 from peers import Implementation, naive
 
 ROOT = Path(__file__).parents[2]
@@ -184,6 +191,34 @@ def test_an_analysis_is_timed(run, monkeypatch):
     monkeypatch.setattr(rank, "get_recipe", lambda name: override(get_recipe(name), list(SMALL)))
     (row,) = run(rank, "--recipes", "ptb-softmax", "--tokens", 100, rounds=())
     assert (row["tokens"], row["vocabulary"]) == ("100", "50")
+
+
+# --- several trainings at once --------------------------------------------------------------------------------------
+
+
+def test_models_train_together_until_a_signal_and_the_same_command_continues(tmp_path):
+    write_toy_corpus(tmp_path / "corpora" / "toy")
+    line = " ".join(["ptb-mos", "data.corpus=corpora/toy", "train.patience=1000", *SMALL])
+    run = Run(tmp_path / "out" / together.run_name(line))
+    command = [sys.executable, together.__file__, line, "ptb-moss", "--out", "out", "--export", "--time-budget"]
+
+    first = subprocess.Popen([*command, "1h"], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    while not run.folder.exists() or run.model_file is None:
+        assert first.poll() is None
+        time.sleep(0.05)
+    first.send_signal(signal.SIGTERM)
+    _, errors = first.communicate(timeout=PROCESS_TIMEOUT)
+    assert errors.splitlines()[-1].endswith(": ptb-moss")
+    for folder in ("records", "exports"):
+        (result,) = (tmp_path / "out" / folder).iterdir()
+        assert result.name.startswith(run.folder.name)
+
+    subprocess.run([*command, "0.001s"], cwd=tmp_path, stderr=subprocess.PIPE, timeout=PROCESS_TIMEOUT, check=False)
+    assert [piece.outcome for piece in checkpoints.read(run.folder).pieces] == ["interrupted", "time-budget"]
+
+
+def test_the_name_of_a_run_is_one_folder():
+    assert together.run_name("ptb-mos data.corpus=my/text train.lr=15") == "ptb-mos-corpus-my-text-lr-15"
 
 
 @pytest.mark.gpu
