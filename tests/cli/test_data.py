@@ -150,6 +150,13 @@ def test_a_prepared_corpus_serves_every_command(place):
     highrank("generate", "run", "--length", 5, cwd=place)
 
 
+@pytest.mark.parametrize(("max_vocab", "noted"), [(100, True), (12, False)])
+def test_prepare_says_so_if_only_the_other_splits_have_unknown_words(place, max_vocab, noted):
+    (place / "toy" / "test.txt").write_text("the zebra sees the okapi\n")
+    done = highrank("data", "prepare", "toy", "--out", "prepared", "--max-vocab", max_vocab, cwd=place)
+    assert ("--max-vocab" in done.stderr) == noted
+
+
 def test_compare_reads_a_prepared_corpus(place):
     """Its perplexity is that of `evaluate`, and words are grouped by how often they occur in the training text."""
     highrank("data", "prepare", "toy", "--out", "prepared", cwd=place)

@@ -58,8 +58,8 @@ def make(
     else:
         print_counts(output.name, description.level, description.vocabulary, description.tokens, description.unknown)
     if tokenizer is None:
-        full = description.vocabulary == max_vocab
-        note_unknown(description.tokens, description.unknown, "raise --max-vocab" if full else "lower --min-count")
+        larger = "raise --max-vocab" if description.vocabulary == max_vocab else "lower --min-count"
+        note_unknown(description.tokens, description.unknown, larger=larger, smaller="raise --min-count")
     print_written(output, as_json=as_json)
     if not as_json:
         say(f"Train on it with:\n  highrank train small-mos --set data.corpus={output}")
@@ -76,11 +76,17 @@ def print_counts(name: str, level: str, vocabulary: int, tokens: dict[str, int],
     out.print(table)
 
 
-def note_unknown(tokens: dict[str, int], unknown: dict[str, int], fix: str) -> None:
-    """Say so if the vocabulary is too small for the training text."""
+def note_unknown(tokens: dict[str, int], unknown: dict[str, int], *, larger: str, smaller: str) -> None:
+    """Say so if the vocabulary is too small for the training text, or so large that this text has no `<unk>`."""
     share = unknown["train"] / tokens["train"]
     if share > HIGH_UNKNOWN_SHARE:
-        note(f"{share:.0%} of the training text became <unk>, so a model cannot learn these words: {fix}.")
+        note(f"{share:.0%} of the training text became <unk>, so a model cannot learn these words: {larger}.")
+    others = (unknown["valid"] + unknown["test"]) / (tokens["valid"] + tokens["test"])
+    if share == 0 and others > 0:
+        note(
+            f"{others:.2%} of valid and test are <unk>, which does not occur in train, so a model cannot learn to "
+            f"predict it: {smaller}."
+        )
 
 
 def note_unseen(corpus: "Corpus") -> None:

@@ -47,7 +47,7 @@ def prepare(
     with progress() as on_stage:
         done = prepare_corpus(shards, output, max_vocab=max_vocab, lower=lower, workers=workers, on_stage=on_stage)
     print_counts(output.name, "word", done.vocabulary, done.tokens, done.unknown)
-    note_unknown(done.tokens, done.unknown, "raise --max-vocab")
+    note_unknown(done.tokens, done.unknown, larger="raise --max-vocab", smaller="lower --max-vocab")
     print_written(output)
     say(f"Train on it with:\n  highrank train {recipe} --set data.corpus={output}")
 
