@@ -9,6 +9,7 @@ import pytest
 
 from helpers import fails, highrank, settings, write_toy_dialogs
 from highrank.data.catalog import CORPORA, ONE_BILLION_WORD
+from highrank.data.corpus import load_corpus
 from highrank.data.folders import cache_folder
 
 
@@ -196,6 +197,19 @@ def test_patterns_choose_some_shards_of_one_billion_word(billion):
     highrank("data", "prepare", "shards", "--out", "prepared", *patterns, cwd=billion)
     words = json.loads((billion / "prepared" / "vocabulary.json").read_text())
     assert words == ["<unk>", "<eos>", "The", "news.en-00001-of-00100", "news.en-00002-of-00100"]
+
+
+@pytest.mark.parametrize(
+    ("patterns", "vocabulary", "extent"),
+    [
+        ((), 102, "full"),
+        (("--train", "news.en-0000[12]*", "--valid", "*t-00000-*", "--test", "*t-00020-*"), 5, "2 of 99"),
+    ],
+)
+def test_some_shards_of_one_billion_word_do_not_count_as_all(billion, monkeypatch, patterns, vocabulary, extent):
+    monkeypatch.setitem(CORPORA, "one-billion-word", dataclasses.replace(ONE_BILLION_WORD, vocabulary=vocabulary))
+    highrank("data", "prepare", "shards", "--out", "one-billion-word", *patterns, cwd=billion)
+    assert load_corpus("one-billion-word", billion).extent.startswith(extent)
 
 
 def test_a_damaged_prepared_corpus_is_found_by_its_checksum(place):

@@ -18,12 +18,13 @@ import torch
 from torch import Tensor
 
 from highrank.data import tokenizer as tokenizers
-from highrank.data.catalog import CORPORA, EOS, SPLITS, UNK, CorpusInfo, Level, corpus_info
+from highrank.data.catalog import CORPORA, EOS, ONE_BILLION_WORD, SPLITS, UNK, CorpusInfo, Level, corpus_info
 from highrank.data.folders import cache_folder, find_folder, own_folder
 from highrank.data.indexed import IndexedText
 from highrank.data.own_text import Description, read_description
 from highrank.data.prepared import is_prepared, read_prepared
 from highrank.data.pydoc import pydoc_lines
+from highrank.data.shards import billion_word_extent
 from highrank.data.text8 import ALPHABET, split_text8, text8_extent, text8_file
 from highrank.errors import UserError, nearest
 from highrank.files import read_tensors, write_json, write_tensors
@@ -174,7 +175,10 @@ def _prepared_corpus(folder: Path, level: Level, name: str) -> Corpus:
         raise UserError(f"{folder} was prepared as words: data.level must be word.")
     prepared = read_prepared(folder)
     fingerprint = prepared.manifest.fingerprint
-    return Corpus(name or str(folder), level, prepared.words, prepared.splits, fingerprint, texts=prepared.texts)
+    extent = billion_word_extent(prepared.manifest.shards["train"]) if name == ONE_BILLION_WORD.name else None
+    return Corpus(
+        name or str(folder), level, prepared.words, prepared.splits, fingerprint, extent, texts=prepared.texts
+    )
 
 
 def _level(folder: Path, level: Level, description: Description | None) -> Level:

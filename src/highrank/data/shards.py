@@ -36,6 +36,12 @@ def billion_word_shards(folder: Path) -> Shards:
     return {split: [paths[name] for name in names] for split, names in wanted.items()}
 
 
+def billion_word_extent(names: list[str]) -> str:
+    """Return how much of the benchmark's training text the shards of these names hold."""
+    present = len({*names} & {*BILLION_TRAIN})
+    return "full" if present == len(BILLION_TRAIN) else f"{present} of {len(BILLION_TRAIN)} training shards"
+
+
 def find_shards(folder: Path, patterns: dict[str, str] = PATTERNS) -> Shards:
     """Return the files of a folder that match the pattern of each split.
 

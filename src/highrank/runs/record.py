@@ -79,7 +79,7 @@ class RunRecord:
     dynamic_tuned: Adaptation | None = None
     cache: Adaptation | None = None
     cache_tuned: Adaptation | None = None
-    corpus_extent: str | None = None  # how much of the corpus there was, where copies differ: text8 and dialogs
+    corpus_extent: str | None = None  # how much of the corpus there was, where copies differ
     dialog: DialogScores | None = None  # of a dialog model
 
     @property
