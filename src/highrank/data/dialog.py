@@ -131,7 +131,7 @@ def _parse_dialog(line: str, place: str) -> list[Utterance]:
         raise UserError(f"{place}: not valid JSON ({error.msg} at column {error.colno}).") from None
     except (KeyError, TypeError, ValueError, AttributeError):
         raise UserError(
-            f'{place}: not a dialog; expected {{"utts": [[speaker, text], ...]}}; "references", if given, must hold one '
+            f'{place}: not a dialog; expected {{"utts": [[speaker, text], ...]}}; "references" must hold a '
             "list of texts per utterance."
         ) from None
     return [utterance for utterance in utterances if utterance.words]
