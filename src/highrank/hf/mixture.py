@@ -49,6 +49,8 @@ def convert(model: Any, n_components: int = 4) -> Any:
         ) from None
     model.__class__, model.config.__class__ = _mixture_classes(type(model), type(model.config))  # type: ignore[arg-type]
     model.config.highrank = {"model_type": model.config.model_type, "n_components": n_components}
+    # Save the weights by the names that our class reads: transformers would use those of the original files (Pythia).
+    vars(model).pop("_weight_conversions", None)
     model.set_output_embeddings(head)
     return model
 
