@@ -106,9 +106,17 @@ def test_beam_search_equals_our_own(pair, ids, toy_corpus):
     assert made[len(best) :] in ([], [eos])
 
 
-def test_prompts_padded_on_the_left_are_an_error(pair, ids):
+def test_text_padded_on_the_left_is_an_error(pair, ids):
     mask = torch.ones(2, 5, dtype=torch.long)
     mask[0, 0] = 0
+    with pytest.raises(UserError):
+        pair[1](ids[None, :5].expand(2, 5), attention_mask=mask)
+
+
+@pytest.mark.parametrize("padding", [0, 4])
+def test_generation_from_padded_prompts_is_an_error(pair, ids, padding):
+    mask = torch.ones(2, 5, dtype=torch.long)
+    mask[0, padding] = 0
     with pytest.raises(UserError):
         pair[1].generate(ids[None, :5].expand(2, 5), attention_mask=mask, max_new_tokens=2)
 

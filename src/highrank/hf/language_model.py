@@ -84,7 +84,7 @@ class HighrankForCausalLM(PreTrainedModel, GenerationMixin):
     ) -> HighrankOutput:
         """Continue from `state`, or from zero. In training, `labels` give a loss and no logits are built."""
         if attention_mask is not None and not attention_mask[:, 0].all():
-            raise UserError("a recurrent model reads padding as text: pad on the right, or pass one prompt at a time.")
+            raise UserError("a recurrent model reads padding as text: pad on the right.")
         if state is None:
             state = self.model.initial_state(len(input_ids))
         hidden = self.model.backbone(input_ids.t(), state)
@@ -102,8 +102,12 @@ class HighrankForCausalLM(PreTrainedModel, GenerationMixin):
         self, input_ids: Tensor, state: list[State] | None = None, **kwargs: Any
     ) -> dict[str, Any]:
         """Pass on the last token only, once there is a state."""
-        words = input_ids if state is None else input_ids[:, -1:]
-        return {"input_ids": words, "state": state, "attention_mask": kwargs.get("attention_mask"), "logits_to_keep": 1}
+        mask = kwargs.get("attention_mask")
+        if mask is not None and not mask.all():
+            raise UserError(
+                "a recurrent model reads padding as text: generate from one prompt, or from prompts of equal length."
+            )
+        return {"input_ids": input_ids if state is None else input_ids[:, -1:], "state": state, "logits_to_keep": 1}
 
     def _reorder_cache(self, state: list[State], rows: Tensor) -> list[State]:
         """Return the states of the hypotheses that a beam search keeps."""
