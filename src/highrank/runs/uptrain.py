@@ -45,7 +45,8 @@ def uptrain_both(
 ) -> UptrainRecord:
     """Train a model with a mixture and with its softmax, and write uptrain.json and the mixture into `output`.
 
-    Without `steps`, as many steps as the mixture can make in half of `seconds`.
+    The mixture is trained first and saved at once. Without `steps`, both make as many steps as the mixture can in half
+    of `seconds`.
     """
     with whole_folder(output) as folder:
         loaded = load_hf(name, device, "float32")
@@ -58,12 +59,12 @@ def uptrain_both(
         curve = uptrain(mixture, train, valid, steps, settings, partial(on_stage, "mixture"))
         mixture.save_pretrained(folder)
         loaded.tokenizer.save_pretrained(folder)
-        del mixture, loaded
-        gc.collect()  # the memory of the first model, before the second is loaded
-        softmax: Any = load_hf(name, device, "float32").model
-        control = uptrain(softmax, train, valid, steps, settings, partial(on_stage, "softmax"))
-        record = UptrainRecord(name, str(text), settings, steps, curve, control, Provenance(**provenance(device)))
-        write_json(folder / "uptrain.json", to_json(record))
+    del mixture, loaded
+    gc.collect()  # the memory of the first model, before the second is loaded
+    softmax: Any = load_hf(name, device, "float32").model
+    control = uptrain(softmax, train, valid, steps, settings, partial(on_stage, "softmax"))
+    record = UptrainRecord(name, str(text), settings, steps, curve, control, Provenance(**provenance(device)))
+    write_json(output / "uptrain.json", to_json(record))
     return record
 
 
