@@ -84,6 +84,14 @@ def test_a_text_continues_from_the_state(pair, ids):
     assert torch.allclose(torch.cat([first.logits, rest.logits], dim=1), whole, atol=1e-6)
 
 
+def test_generation_continues_from_the_state(pair, ids):
+    _, theirs = pair
+    options = {"max_new_tokens": 8, "do_sample": False, "eos_token_id": -1}
+    expected = theirs.generate(ids[None, :9], **options)[0, 9:]
+    made = theirs.generate(ids[None, 5:9], state=theirs(ids[None, :5]).state, **options)[0, 4:]
+    assert torch.equal(made, expected)
+
+
 @pytest.mark.parametrize("options", [{}, {"temperature": 0.7}, {"top_k": 4}, {"top_p": 0.8, "temperature": 1.3}])
 def test_sampling_equals_our_own_under_one_seed(pair, ids, options):
     ours, theirs = pair

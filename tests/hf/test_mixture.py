@@ -196,6 +196,12 @@ def test_encoders_are_an_error():
             convert(model)
 
 
+def test_an_exported_run_is_an_error():
+    spec = {"head": "softmax", "embed_dim": 4, "hidden_sizes": [4]}
+    with pytest.raises(UserError, match="Highrank"):
+        convert(highrank.hf.HighrankForCausalLM(highrank.hf.HighrankConfig(vocab_size=9, spec=spec)))
+
+
 def test_a_model_is_converted_once(mixture):
     with pytest.raises(UserError, match="already"):
         convert(mixture)

@@ -98,16 +98,21 @@ class HighrankForCausalLM(PreTrainedModel, GenerationMixin):
         log_prob = self.model.head.log_prob(hidden.g[-logits_to_keep:])
         return HighrankOutput(loss, log_prob.transpose(0, 1), hidden.state)
 
-    def prepare_inputs_for_generation(  # type: ignore[override]
-        self, input_ids: Tensor, state: list[State] | None = None, **kwargs: Any
-    ) -> dict[str, Any]:
-        """Pass on the last token only, once there is a state."""
+    def generate(self, *args: Any, **kwargs: Any) -> Any:
+        """Generate as other models do. A recurrent model cannot skip padding, so the prompts have equal length."""
         mask = kwargs.get("attention_mask")
         if mask is not None and not mask.all():
             raise UserError(
                 "a recurrent model reads padding as text: generate from one prompt, or from prompts of equal length."
             )
-        return {"input_ids": input_ids if state is None else input_ids[:, -1:], "state": state, "logits_to_keep": 1}
+        return super().generate(*args, **kwargs)  # type: ignore[misc]
+
+    def prepare_inputs_for_generation(  # type: ignore[override]
+        self, input_ids: Tensor, state: list[State] | None = None, is_first_iteration: bool = False, **kwargs: Any
+    ) -> dict[str, Any]:
+        """Pass on the whole prompt, and from then on the last token only."""
+        words = input_ids if is_first_iteration or state is None else input_ids[:, -1:]
+        return {"input_ids": words, "state": state, "logits_to_keep": 1}
 
     def _reorder_cache(self, state: list[State], rows: Tensor) -> list[State]:
         """Return the states of the hypotheses that a beam search keeps."""

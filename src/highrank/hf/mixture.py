@@ -210,6 +210,8 @@ def _check_supported(model: Any) -> None:
             f"{name} is not a causal language model of transformers: convert one that AutoModelForCausalLM has loaded, "
             "before adapters are added to it."
         )
+    if model.get_output_embeddings() is None:
+        raise UserError(f"{name} has no linear output layer to replace: choose another model.")
     if not has_plain_logits(model):
         raise UserError(
             f"{name} changes its last hidden states or its logits around the output layer (for example by soft-capping "
