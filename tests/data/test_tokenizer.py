@@ -75,6 +75,11 @@ def test_a_codec_lists_unknown_words():
     assert codec(trained("word"), "word").encode("the zebra saw").unknown == ["zebra"]
 
 
+def test_a_plain_vocabulary_in_lower_case_knows_upper_case():
+    codec = TextCodec(["<eos>", "<unk>", "the", "us", "US"], "word")
+    assert codec.encode("The US ZOO") == ([2, 4, 1], ["ZOO"])
+
+
 def test_a_plain_vocabulary_without_unk_has_no_unknown_words():
     tokens = TextCodec(["the", "cat", EOS], "word")
     assert tokens.encode("the <eos> cat\nthe").ids == [0, 2, 1, 2, 0]

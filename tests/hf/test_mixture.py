@@ -90,6 +90,15 @@ def test_evaluation_returns_log_probabilities(mixture):
     assert torch.equal(logits, mixture.lm_head.log_prob(mixture.model(ids).last_hidden_state))
 
 
+def test_arguments_may_be_positional(mixture):
+    ids = some_ids()
+    mask = torch.ones_like(ids)
+    mask[:, 0] = 0
+    assert torch.equal(mixture(ids, mask).logits, mixture(ids, attention_mask=mask).logits)
+    mixture.train()
+    assert torch.equal(mixture(ids, mask, labels=ids).loss, mixture(ids, attention_mask=mask, labels=ids).loss)
+
+
 def test_the_loss_is_divided_by_the_number_of_items_in_the_batch(mixture):
     ids = some_ids(4)
     mixture.train()

@@ -149,10 +149,15 @@ class TextCodec:
             pairs = zip(encoded.ids, encoded.offsets, strict=True)
             return Encoded(encoded.ids, [line[start:stop] for i, (start, stop) in pairs if i == unk])
         tokens = line.split() if self.level == "word" else [*line]
-        unknown = [token for token in tokens if token not in self.index]
+        ids = [self.find(token) for token in tokens]
+        unknown = [token for token, i in zip(tokens, ids, strict=True) if i is None]
         if unknown and UNK not in self.index:
             raise UserError(f'"{unknown[0]}" is not in the vocabulary.')
-        return Encoded([self.index.get(token, self.index.get(UNK, 0)) for token in tokens], unknown)
+        return Encoded([self.index[UNK] if i is None else i for i in ids], unknown)
+
+    def find(self, token: str) -> int | None:
+        """Return the id of a word or character: as it is written or, in a lower-case vocabulary, in lower case."""
+        return self.index.get(token, self.index.get(token.lower()))
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ids, with a line break for every `<eos>`."""

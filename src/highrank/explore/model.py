@@ -129,12 +129,12 @@ class RunModel:
         return tokens
 
     def _token(self, match: re.Match[str]) -> Token:
-        index = self.codec.index
         spelling = EOS if match[0] == "\n" else match[0]
-        found = index.get(spelling, index.get(spelling.lower()))
+        found = self.codec.find(spelling)
         if found is None and spelling == EOS:
             found = self.start
-        return Token(match.start(), match.end(), index.get(UNK) if found is None else found, found is not None)
+        unknown = self.codec.index.get(UNK)
+        return Token(match.start(), match.end(), unknown if found is None else found, found is not None)
 
     def softmaxes(self, ids: list[int], first: int) -> Softmaxes:
         """Return the softmaxes that follow ids[: i + 1], for each i from `first` on."""

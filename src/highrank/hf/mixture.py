@@ -153,12 +153,15 @@ def _mixture_classes(model_class: Any, config_class: Any) -> tuple[Any, Any]:
         head = MoSHead.from_linear(self.get_output_embeddings(), config.highrank["n_components"])
         self.set_output_embeddings(head)
 
+    names = list(inspect.signature(model_class.forward).parameters)[1:]  # without self
+
     @functools.wraps(model_class.forward)  # Trainer and generate read the names of its arguments
-    def forward(self: Any, input_ids: Tensor | None = None, **kwargs: Any) -> Any:
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        kwargs |= dict(zip(names, args, strict=False))
         has_labels = kwargs.get("labels") is not None or kwargs.get("shift_labels") is not None
         if has_labels and (self.training or kwargs.get("fused_lm_head")):
-            return self.forward_with_loss(input_ids, **kwargs)
-        return model_class.forward(self, input_ids, **kwargs)
+            return self.forward_with_loss(**kwargs)
+        return model_class.forward(self, **kwargs)
 
     body = {"__module__": __name__}
     mixture_config = type(f"Mixture{config_class.__name__}", (SavedAsMixture, config_class), body)
