@@ -132,7 +132,7 @@ def _announce(launch: "Launch") -> None:
     if launch.device.type == "cpu" and corpus.vocab_size > LARGE_VOCABULARY:
         note(
             f"A vocabulary of {corpus.vocab_size:,} is very slow on a CPU: use a GPU, or limit it with "
-            "'highrank data make --max-vocab'."
+            "--max-vocab of 'highrank data make' or 'prepare'."
         )
 
 

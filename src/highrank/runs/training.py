@@ -113,7 +113,8 @@ def _require_memory(recipe: AnyRecipe, vocab_size: int, device: torch.device) ->
         4 * weight_copies(recipe) * count_parameters(recipe, vocab_size),
         device,
         f"training {recipe.name} with a vocabulary of {vocab_size:,} words",
-        "make the corpus with a smaller vocabulary ('highrank data make --max-vocab'), or choose a smaller model",
+        "make the corpus with a smaller vocabulary (--max-vocab of 'highrank data make' or 'prepare'), or choose a "
+        "smaller model",
     )
 
 
