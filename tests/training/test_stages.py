@@ -186,26 +186,33 @@ def test_finetuning_starts_with_the_whole_learning_rate(toy_corpus):
     assert training.state.annealed == 1.0
 
 
-def test_short_epochs_continue_the_pass(toy_corpus):
-    """Epochs of 3 updates see the same windows, with the same carried states, as an epoch that is one pass."""
-    whole = start(toy_corpus)
-    expected = losses(whole, 10**6)
-    training = start(toy_corpus, updates_per_epoch=3, max_epochs=1000)
+def run_epochs(training, passes):
+    """Train for some passes, and return the loss of every update and the number of updates of every epoch."""
     seen = []
-    while training.state.passes == 0:
+    updates = []
+    while training.state.passes < passes:
         for window in training.minibatches():
             training.update(window)
             seen.append(training.read_totals())
             if training.epoch_is_complete:
                 break
-        if training.state.row < training.task.pass_length:
-            assert training.state.epoch_updates == 3
+        updates.append(training.state.epoch_updates)
         training.end_epoch(3.0)
         assert training.state.loss_tokens == training.state.epoch_updates == 0
-    assert seen == expected
-    assert training.state.row == 0
-    assert training.state.epoch == -(-len(expected) // 3)
-    assert not training.task.carried.any()
+    return seen, updates
+
+
+@pytest.mark.parametrize("partial_shuffle", [False, True])
+@pytest.mark.parametrize("length", [4, 1000])
+def test_epochs_of_a_number_of_updates_continue_the_pass_and_go_on_to_the_next(toy_corpus, length, partial_shuffle):
+    """They see the same windows, with the same carried states, as epochs that are one pass."""
+    common = {"max_epochs": 10**6, "nonmono": 10**6, "partial_shuffle": partial_shuffle}
+    training = start(toy_corpus, **common, updates_per_epoch=length)
+    seen, updates = run_epochs(training, passes=3)
+    assert set(updates) == {length}
+    expected, passes = run_epochs(start(toy_corpus, **common), passes=training.state.passes + 1)
+    assert seen == expected[: len(seen)]
+    assert passes[0] % 4 != 0
 
 
 # --- stages ---------------------------------------------------------------------------------------------------------

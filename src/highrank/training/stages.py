@@ -15,8 +15,8 @@ With `train.averaging = "none"` no stage averages: the non-monotone rule divides
 instead. The stage ends when the rule triggers again and the last division has brought no improvement.
 
 An epoch is one pass over the minibatches of a task (`task.py`), with one update (`step.py`) for each. Where a pass
-takes hours, `train.updates_per_epoch` makes epochs shorter; each then continues where the last one ended. `loop.py`
-repeats epochs until the run ends or pauses.
+takes hours, or seconds, `train.updates_per_epoch` sets the length of an epoch; each then continues where the last one
+ended, in the next pass if need be. `loop.py` repeats epochs until the run ends or pauses.
 """
 
 import math
@@ -85,8 +85,11 @@ class Training:
     # --- updates ----------------------------------------------------------------------------------------------------
 
     def minibatches(self) -> Iterator[Minibatch]:
-        """Yield the remaining minibatches of the pass over the training data."""
-        return self.task.minibatches(self.state, self.rng)
+        """Yield the remaining minibatches of the pass; with `train.updates_per_epoch`, of the next passes too."""
+        yield from self.task.minibatches(self.state, self.rng)
+        while self.train.updates_per_epoch is not None:
+            self._end_pass()
+            yield from self.task.minibatches(self.state, self.rng)
 
     @property
     def epoch_progress(self) -> tuple[int, int]:
@@ -98,7 +101,7 @@ class Training:
     @property
     def epoch_is_complete(self) -> bool:
         done, total = self.epoch_progress
-        return done >= total or self.state.row >= self.task.pass_length
+        return done >= total
 
     @property
     def lr(self) -> float:
@@ -153,8 +156,7 @@ class Training:
         state.stage_epoch += 1
         self._reset_sums()
         if train.updates_per_epoch is None or state.row >= self.task.pass_length:
-            state.passes += 1
-            self._rewind()
+            self._end_pass()
         if state.best_valid is None or valid < state.best_valid:
             state.best_valid = valid
             state.best_epoch = state.epoch
@@ -199,6 +201,10 @@ class Training:
         self.state.loss_sum = 0.0
         self.state.loss_tokens = 0
         self.state.epoch_updates = 0
+
+    def _end_pass(self) -> None:
+        self.state.passes += 1
+        self._rewind()
 
     def _rewind(self) -> None:
         """Return to the start of the training data, with zero hidden states."""
