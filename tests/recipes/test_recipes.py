@@ -88,6 +88,9 @@ def test_settings_override_values_of_every_type():
         ("train.lrr=15", '"train.lrr".*"train.lr"'),
         ("lr=15", '"lr".*"train.lr"'),
         ("n_components=5", '"n_components".*"model.n_components"'),
+        ("train.n_component=5", '"train.n_component".*"model.n_components"'),
+        ("train.epochs=5", '"train.epochs".*"train.max_epochs"'),
+        ("train.learning_rate=5", "highrank recipes ptb-mos"),  # no key is close
         ("train.lr", "train.lr"),
         ("train.lr=fast", 'train.lr .*"fast"'),
         ("train.batch_size=1.5", 'train.batch_size .*"1.5"'),

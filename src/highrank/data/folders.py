@@ -25,7 +25,7 @@ def find_folder(name: str, data_dir: Path | None, suffix: str = ".txt") -> Path:
     )
     raise UserError(
         f"the corpus {name} was not found in {folder}: put {files} into {folder / name}, or set {DATA_VARIABLE} to "
-        "the folder that holds them."
+        "the folder that holds them. 'highrank data list' says where to get each corpus."
     )
 
 

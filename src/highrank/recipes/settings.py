@@ -1,6 +1,7 @@
 """Recipes as dotted keys: overrides such as `train.lr=15`, checks of every value, and recipes stored in run folders."""
 
 import dataclasses
+import difflib
 import math
 import types
 import typing
@@ -40,14 +41,21 @@ def override(recipe: R, settings: list[str]) -> R:
         if not equals:
             raise UserError(f'"{setting}" is not a setting: write key=value, for example train.lr=15.')
         if key not in keys:
-            full_key = next((known for known in keys if known.endswith(f".{key}")), key)  # "lr" suggests "train.lr"
-            raise UserError(f'there is no recipe key "{key}"{nearest(full_key, keys)}')
+            raise UserError(f'there is no recipe key "{key}"; {_hint(key, keys, recipe.name)}')
         part, name = key.split(".")
         hint = typing.get_type_hints(type(specs[part]))[name]
         specs[part] = dataclasses.replace(specs[part], **{name: _parse(key, text, hint)})
     changed = dataclasses.replace(recipe, **specs)
     check(changed)
     return changed
+
+
+def _hint(key: str, keys: list[str], recipe: str) -> str:
+    """Return the end of an error message about an unknown key. The part before the dot is not compared."""
+    names = {known.partition(".")[2]: known for known in keys}
+    if close := difflib.get_close_matches(key.rpartition(".")[2], names, n=1):
+        return f'did you mean "{names[close[0]]}"?'
+    return f"'highrank recipes {recipe}' lists all keys."
 
 
 def format_setting(value: Any) -> str:

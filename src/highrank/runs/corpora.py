@@ -24,8 +24,8 @@ def load_data(recipe: AnyRecipe, data_dir: Path | None) -> Corpus | DialogCorpus
     """Load the corpus of a recipe."""
     if not recipe.data.corpus:
         raise UserError(
-            f"{recipe.name} is for your own text: add --set data.corpus=FOLDER (corpus=FOLDER), a folder made by "
-            "'highrank data make'."
+            f"{recipe.name} is for your own text: name a folder made by 'highrank data make' with "
+            "--set data.corpus=FOLDER (in Python, the argument corpus)."
         )
     if isinstance(recipe, DialogRecipe):
         return load_dialog_corpus(recipe.data, data_dir)
