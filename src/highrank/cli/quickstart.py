@@ -35,7 +35,7 @@ def quickstart(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, metavar="N", help="Seed of all random numbers.")] = 1,
 ) -> None:
-    """See the bottleneck broken on a finite language. Needs no data, and about a minute on a CPU."""
+    """See the bottleneck broken on a finite language. Needs no data, and less than a minute on a CPU."""
     import torch
 
     from highrank.data.synthetic import gaussian_language
