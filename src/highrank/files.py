@@ -165,6 +165,8 @@ def read_text(path: Path) -> str:
     """Read a UTF-8 text file that the user has named."""
     try:
         return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UserError(f"there is no file {path}.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read as UTF-8 text: {error}.") from None
 

@@ -42,6 +42,7 @@ def _plot_grouping(axis: Any, grouping: Grouping) -> None:
     labels = [f"{visible(group.name)}  ({group.steps:,})" for group in grouping.groups]
     axis.set_yticks(range(len(labels)), labels, parse_math=False)
     axis.set_ylim(len(labels) - 0.4, -0.6)  # first row on top, as in the tables
+    axis.locator_params(axis="x", nbins=6)  # so that numbers do not touch
     axis.grid(axis="x", alpha=0.3)
     axis.set_title(grouping.title, fontsize=11)
     axis.set_xlabel("gain, nats per token")

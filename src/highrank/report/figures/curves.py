@@ -118,6 +118,7 @@ def _draw(curves: list[_DrawnCurve], level: Level) -> "Figure":
                 axis.axhline(curve.in_paper, color=curve.colour, linestyle=":", linewidth=1.0, alpha=0.8)
         axis.set(xlim=(0, None), xlabel=unit, ylabel=f"validation {quantity}")
         axis.grid(color="#888888", alpha=0.25, linewidth=0.6)
+    axes[0].locator_params(axis="x", integer=True)
     axes[0].legend(loc="upper right", fontsize=9)
     return figure
 
