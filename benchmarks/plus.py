@@ -1,6 +1,7 @@
 """Do PartialShuffle and two-tailed averaging help? Trains one model with neither, each and both.
 
     python benchmarks/plus.py                         a small pydoc model on a CPU, three seeds, a few minutes
+    python benchmarks/plus.py --variants plain sampled-1/32 sampled-1/4 sampled-1      do sampled gradients harm?
     python benchmarks/plus.py --recipe ptb-mos --set --tokens 0 --data-dir corpora --epochs 150 --seeds 28 29
 
 There is one row per variant and seed, with the perplexities of its best weights; every run has the same number of
@@ -34,7 +35,11 @@ VARIANTS = {
     "shuffle": ["train.partial_shuffle=true"],
     "two-tailed": ["train.averaging=two-tailed"],
     "both": ["train.partial_shuffle=true", "train.averaging=two-tailed"],
+    "sampled-1/32": ["train.sample_below=0.03125"],
+    "sampled-1/4": ["train.sample_below=0.25"],
+    "sampled-1": ["train.sample_below=1"],
 }
+PLUS = ("plain", "shuffle", "two-tailed", "both")
 RESULTS = ("epochs", "valid_ppl", "test_ppl", "best_epoch", "averaged_from", "seconds")  # from the run's summary
 
 
@@ -55,7 +60,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recipe", default="pydoc-mos")
     parser.add_argument("--set", nargs="*", metavar="KEY=VALUE", default=SMALL, help="For every variant.")
-    parser.add_argument("--variants", choices=VARIANTS, nargs="+", default=list(VARIANTS))
+    parser.add_argument("--variants", choices=VARIANTS, nargs="+", default=PLUS)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--epochs", type=int, default=35)
     parser.add_argument("--tokens", type=int, default=16_000, help="Of the training text; 0: all.")
