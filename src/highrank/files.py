@@ -75,19 +75,27 @@ def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path in the same folder. After the block, flush that file to disk and rename it to `path`."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield temporary
-        with open(temporary, "r+b") as file:  # Windows can only flush files that are open for writing
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        with naming_file(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            yield temporary
+            with open(temporary, "r+b") as file:  # Windows can only flush files that are open for writing
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def naming_file(path: Path) -> Iterator[None]:
+    """Turn an error of the block, which writes the file `path`, into a UserError that names it."""
+    try:
+        yield
     except OSError as error:
         fix = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "choose another folder"
         raise UserError(f"cannot write {path}: {error.strerror or error}; {fix}.") from error
     except SafetensorError as error:
         raise UserError(f"cannot write {path}: {error}; free some space or choose another folder.") from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
 
 
 def remove_temporary_files(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import resource
 import sys
 
 import pytest
@@ -121,3 +122,17 @@ def test_without_tensorboard_the_lines_are_still_written(tmp_path, monkeypatch):
 def test_a_folder_that_cannot_be_written_is_an_error(tmp_path):
     with pytest.raises(UserError, match=r"metrics\.jsonl"):
         MetricsWriter(tmp_path / "missing", 0, 0)
+
+
+def test_a_full_disk_is_an_error_that_names_the_file(tmp_path, monkeypatch):
+    """Here as a limit on the size of files. Closing the file, which tries to write the line once more, is no error."""
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    metrics = MetricsWriter(tmp_path, 0, 0)
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, most))
+    try:
+        with pytest.raises(UserError, match=r"metrics\.jsonl"):
+            metrics.write(update_metrics(1))
+        metrics.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))

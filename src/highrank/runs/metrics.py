@@ -1,5 +1,6 @@
 """metrics.jsonl, with one JSON line per epoch and one every few seconds in between, and TensorBoard events."""
 
+import contextlib
 import json
 import math
 import os
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from highrank.errors import UserError
+from highrank.files import naming_file
 from highrank.schema import from_json, to_json
 from highrank.training.callbacks import Callbacks, EpochMetrics, UpdateMetrics
 from highrank.training.loop import Timer
@@ -22,14 +24,14 @@ class MetricsWriter(Callbacks):
     """
 
     def __init__(self, folder: Path, keep_bytes: int, step: int) -> None:
-        path = folder / "metrics.jsonl"
-        try:
-            self._file = open(path, "ab")  # noqa: SIM115 (open as long as the run)
-            self._file.truncate(min(keep_bytes, path.stat().st_size))
+        self._path = folder / "metrics.jsonl"
+        with naming_file(self._path):
+            self._file = open(self._path, "ab")  # noqa: SIM115 (open as long as the run)
+            self._file.truncate(min(keep_bytes, self._path.stat().st_size))
             self._file.seek(0, os.SEEK_END)  # truncating does not move the position, which `size` returns
-        except OSError as error:
-            raise UserError(f"cannot write {path}: {error.strerror or error}.") from error
-        self._board = _tensorboard(folder / "tensorboard", step)
+        self._board_folder = folder / "tensorboard"
+        with naming_file(self._board_folder):
+            self._board = _tensorboard(self._board_folder, step)
         self._since_update = Timer()
 
     def update_done(self, metrics: UpdateMetrics) -> None:
@@ -43,27 +45,29 @@ class MetricsWriter(Callbacks):
     def write(self, metrics: UpdateMetrics | EpochMetrics) -> None:
         """Append one line."""
         line = to_json(metrics)
-        try:
+        with naming_file(self._path):
             self._file.write(json.dumps(line).encode() + b"\n")
             self._file.flush()
-        except OSError as error:
-            raise UserError(f"cannot write metrics.jsonl: {error.strerror or error}; free some space.") from error
         if self._board is not None:
-            for key, value in line.items():
-                if isinstance(value, float) and math.isfinite(value):
-                    self._board.add_scalar(f"{metrics.kind}/{key}", value, metrics.step)
+            with naming_file(self._board_folder):
+                for key, value in line.items():
+                    if isinstance(value, float) and math.isfinite(value):
+                        self._board.add_scalar(f"{metrics.kind}/{key}", value, metrics.step)
 
     def size(self) -> int:
         """Return the number of bytes written, after they have reached the disk."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with naming_file(self._path):
+            self._file.flush()
+            os.fsync(self._file.fileno())
         return self._file.tell()
 
     def close(self) -> None:
-        """Close the files."""
-        self._file.close()
+        """Close the files. Lines that do not fit on the disk are lost: they belong to no checkpoint."""
+        with contextlib.suppress(OSError):
+            self._file.close()
         if self._board is not None:
-            self._board.close()
+            with contextlib.suppress(OSError):
+                self._board.close()
 
 
 def read_epochs(path: Path) -> list[EpochMetrics]:
