@@ -4,7 +4,7 @@ import dataclasses
 
 import torch
 
-from helpers import CPU, TOY, changed
+from helpers import CPU, TOY, assert_same_run, changed
 from highrank.runs.folder import Run
 from highrank.runs.training import train_run
 from highrank.runs.warm_start import warm_start
@@ -33,3 +33,12 @@ def test_averages_start_at_the_copied_weights(toy_corpus, tmp_path):
     warm_start(training, toy_corpus.words, tmp_path / "old")
     for short, parameter in zip(training.optimizer.short, training.model.parameters(), strict=True):
         assert torch.equal(short, parameter)
+
+
+def test_a_run_killed_before_its_first_checkpoint_still_starts_from_the_other_run(toy_corpus, tmp_path):
+    old, run, whole = (Run(tmp_path / name) for name in ("old", "run", "whole"))
+    train_run(TOY, toy_corpus, old, CPU, max_epochs=1)
+    run.create(TOY, toy_corpus, CPU, None, init_from=old.folder)
+    train_run(TOY, toy_corpus, run, CPU, resume=True, max_epochs=1)
+    train_run(TOY, toy_corpus, whole, CPU, init_from=old.folder, max_epochs=1)
+    assert_same_run(run, whole)

@@ -53,6 +53,8 @@ def train_run(
     """
     if resume:
         run.require_run()
+        if not run.has_checkpoint() and (source := run.info().init_from):
+            init_from = Path(source)  # the run stopped before it had saved these weights
     else:
         # Store the precision chosen for this device, so that a resumed run keeps it.
         recipe = override(recipe, [f"train.precision={Precision.name_of(recipe.train.precision, device)}"])
