@@ -1,6 +1,7 @@
 """Training by the name of a recipe, from Python."""
 
 import dataclasses
+import os
 
 import pytest
 
@@ -37,6 +38,13 @@ def test_a_run_resumes_and_counts_epochs_over_the_whole_run(here):
     second = highrank.train("ptb-mos", resume=True)
     assert second.folder == first.folder
     assert (second.outcome, second.summary.epochs) == ("finished", 3)
+
+
+def test_the_run_that_was_trained_last_is_resumed(here):
+    first = train("toy", max_epochs=0)
+    second = train("toy", max_epochs=0)
+    os.utime(second.folder, (0, 0))  # the first folder is newer, as after an evaluation that was stored there
+    assert highrank.train("ptb-mos", resume=True, max_epochs=0).folder == second.folder != first.folder
 
 
 def test_settings_have_their_python_types(here):

@@ -170,7 +170,13 @@ def _default_run(recipe: str, resume: bool) -> Run:
     folders = [path for path in ROOT.glob(f"{recipe}*") if name.fullmatch(path.name)]
     if not folders:
         raise UserError(f"{ROOT} has no run of {recipe} to resume: name its folder.")
-    return Run(max(folders, key=lambda path: path.stat().st_mtime))
+    return max(map(Run, folders), key=_last_trained)
+
+
+def _last_trained(run: Run) -> float:
+    """Return when a run was last saved. The folder itself also changes with `highrank record`."""
+    file = run.folder / "checkpoint.json"
+    return (file if file.exists() else run.folder).stat().st_mtime
 
 
 def _check_same_recipe(
