@@ -1,7 +1,11 @@
-"""Two processes compute the gradients of one: DDP, and FSDP2 with a tied embedding or with the head sharded alone."""
+"""Two processes compute the gradients of one: DDP, and FSDP2 with a tied embedding or with the head sharded alone.
+
+A sharded head can be initialised.
+"""
 
 import copy
 import warnings
+from typing import Any
 
 import pytest
 import torch
@@ -65,7 +69,25 @@ def work(rank: int, store: str) -> None:
         assert (model.head.weight is model.embedding.weight) == (how != "fsdp, head alone")
         if how == "fsdp, head alone":
             assert model.head.log_prob(torch.randn(3, D)).shape == (3, V)
+    check_initialisation_after_sharding(mesh)
     dist.destroy_process_group()
+
+
+def check_initialisation_after_sharding(mesh: Any) -> None:
+    """A model that was built on the meta device gets its values after `fully_shard`, as large models do."""
+    from torch.distributed.fsdp import fully_shard
+
+    with torch.device("meta"):
+        model = Model(tied=True)
+    fully_shard(model, mesh=mesh)
+    model.to_empty(device="cpu")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="DTensor random operators")  # torch's on any CPU
+        for module in (model.embedding, model.body, model.head):
+            module.reset_parameters()
+        model.head.init_mixture()
+    norm = model.head.weight.full_tensor().norm(dim=1)
+    torch.testing.assert_close(model.head.scale, norm.square().mean().rsqrt())
 
 
 def test_two_processes_compute_the_gradients_of_one(tmp_path):

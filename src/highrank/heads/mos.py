@@ -199,6 +199,8 @@ class MoSHead(Head):
 def _fitting_scale(weight: Tensor) -> Tensor:
     """Return one over the root mean square norm of the (V, D) embeddings."""
     norm = torch.linalg.vector_norm(weight.detach().float(), dim=1)
+    if hasattr(norm, "full_tensor"):  # a DTensor: FSDP2 has sharded the embeddings
+        norm = norm.full_tensor()
     return norm.square().mean().rsqrt()
 
 
