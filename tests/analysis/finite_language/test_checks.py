@@ -109,18 +109,24 @@ def test_a_moc_that_is_not_a_softmax_fails(points):
 
 def test_a_mos_of_low_rank_fails(points):
     points = [change_fit(p, rank=1) if p.head == "mos" else p for p in points]
-    assert checks.mos_exceeds_the_bound(8, points, 1).holds is False
+    assert checks.mos_exceeds_the_bound(4, 8, points, 1).holds is False
 
 
 def test_high_ranks_cannot_be_shown_where_d_is_too_large(points):
-    assert checks.mos_exceeds_the_bound(2, points, 1).holds is None
+    assert checks.mos_exceeds_the_bound(4, 2, points, 1).holds is None
+
+
+def test_high_ranks_cannot_be_shown_where_a_softmax_is_enough(points):
+    points = [change_fit(p, rank=1) if p.head == "mos" else p for p in points]
+    assert checks.mos_exceeds_the_bound(1, 8, points, 1).holds is None
 
 
 # --- the whole laboratory -------------------------------------------------------------------------------------------
 
 
-def test_no_check_fails_at_small_sizes():
-    report = check_theory(Setup(contexts=3, words=8, rank=3, dims=(1, 2), quick=True))
+@pytest.mark.parametrize("rank", [2, 3])
+def test_no_check_fails_at_small_sizes(rank):
+    report = check_theory(Setup(contexts=6, words=8, rank=rank, dims=(1, 2), quick=True))
     assert not any(check.holds is False for check in report.checks)
 
 

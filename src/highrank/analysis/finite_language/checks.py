@@ -84,7 +84,7 @@ def check_fits(ranks: MatrixRanks, points: list[Point], setup: Setup) -> list[Ch
     return [
         bound_holds(enough, points),
         moc_is_bound(enough, points, extra),
-        mos_exceeds_the_bound(min(setup.contexts, setup.words), points, extra),
+        mos_exceeds_the_bound(enough, min(setup.contexts, setup.words), points, extra),
     ]
 
 
@@ -219,9 +219,10 @@ def moc_is_bound(enough: int, points: list[Point], extra: int) -> Check:
     )
 
 
-def mos_exceeds_the_bound(full_rank: int, points: list[Point], extra: int) -> Check:
+def mos_exceeds_the_bound(enough: int, full_rank: int, points: list[Point], extra: int) -> Check:
     fits = [p.found for p in points if p.head == "mos"]
-    free = [fit for fit in fits if fit.embed_dim + extra < full_rank]
+    # Where D is enough for a softmax, the best MoS may equal one, with its rank.
+    free = [fit for fit in fits if fit.embed_dim < enough and fit.embed_dim + extra < full_rank]
     high = [fit for fit in free if fit.rank > fit.embed_dim + extra]
     floors = {p.found.embed_dim: p.lower_bound or 0 for p in points if p.head == "softmax"}
     lower = [fit.embed_dim for fit in fits if fit.kl < floors[fit.embed_dim] - 1e-15]
