@@ -60,6 +60,8 @@ def test_split_and_phrase(pair):
     data = json.loads(highrank("compare", "mos", "softmax", *options, cwd=pair).stdout)
     assert (data["split"], data["contains"]) == ("valid", "small cat")
     assert data["overall"]["steps"] < data["tokens"]
+    numbers = json.loads(highrank("compare", "mos", "softmax", *options, "--numbers-only", cwd=pair).stdout)
+    assert numbers["contains"] == "small cat"  # without it, the numbers look like those of all steps
 
 
 def test_characters(pair):

@@ -34,9 +34,12 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
 
 
 def comparison_numbers(comparison: Comparison) -> dict[str, Any]:
-    """Return the numbers without any quotation of the text, for corpora that may not be redistributed."""
+    """Return the numbers without any quotation of the text, for corpora that may not be redistributed.
+
+    The phrase of `contains` is the only text among them: it says which steps were counted.
+    """
     data = comparison_json(comparison)
-    keys = ("corpus", "split", "tokens", "a", "b", "overall", "a_better", "by_frequency", "by_pair")
+    keys = ("corpus", "split", "contains", "tokens", "a", "b", "overall", "a_better", "by_frequency", "by_pair")
     cases = comparison.paper_cases
     gains = [{"number": case.paper.number, "gain": case.step.gain if case.step else None} for case in cases or []]
     return {key: data[key] for key in keys} | {"paper_cases": None if cases is None else gains}
