@@ -79,6 +79,20 @@ def test_the_default_configuration_matches_the_reference(dtype):
     check(*problem(RAGGED, dtype), dtype)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_a_single_token_matches_the_reference(dtype):
+    inputs, targets, _ = problem((1, 3, 37, 101), dtype)
+    check(inputs, targets, torch.ones(1, device=DEVICE), dtype)
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_targets_and_bias_need_not_be_contiguous(k):
+    inputs, targets, _ = problem((7, k, 37, 101), torch.float32)
+    bias, targets = (torch.stack([x, torch.zeros_like(x)], dim=1)[:, 0] for x in (inputs[3].float(), targets))
+    upstream = torch.linspace(1, 2, 7, device=DEVICE)  # no row is left out, or the others would be copied
+    check([*inputs[:3], bias], targets, upstream, torch.float32)
+
+
 def test_tiles_may_be_stored_in_halves():
     config = HALF_SMALL._replace(halves=True)
     check(*problem(RAGGED, torch.float16), torch.float16, configs=(config, config))

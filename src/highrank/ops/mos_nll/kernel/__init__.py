@@ -124,7 +124,7 @@ def operands_of(
 ) -> tuple[Tensor, Tensor]:
     """Return the rows of h (M, D padded), with a column of `ones` for the bias gradient, and the bias in float32."""
     rows = padded_rows(h.reshape(-1, h.shape[-1]), compute_dtype, ones)
-    return rows, weight.new_zeros(len(weight), dtype=torch.float32) if bias is None else bias.float()
+    return rows, weight.new_zeros(len(weight), dtype=torch.float32) if bias is None else bias.float().contiguous()
 
 
 def forward(
@@ -153,7 +153,7 @@ def backward(
     n, k, d = shape
     weights = r if sample is None else sample.weights(r)
     share = torch.where(weighted, weights * upstream[:, None], 0.0).view(-1)  # (M,): the factor of each row in dz
-    y = targets[:, None].expand(n, k).reshape(-1)  # (M,)
+    y = targets.repeat_interleave(k)  # (M,), contiguous: of one token, an expanded view would keep its stride of 0
     order = None  # which rows to visit, and in which order; None: all, as they are
     kept = None
     if sample is not None:
