@@ -18,17 +18,18 @@ from highrank.runs.provenance import provenance
 from measure import Row, failures_in_status, fill_times_ours, make_parser, print_row, time_call, write_csv
 
 Layer = Callable[[Tensor], tuple[Tensor, object]]
-LENGTH = 70  # time steps
-SHAPES = {  # inputs, then hidden units of every layer; columns (16 is the multiple of 8 that 12 and 15 are padded to)
-    "ptb": ((280, 960, 960, 620), 12),
-    "ptb-16": ((280, 960, 960, 620), 16),
-    "wt2": ((300, 1150, 1150, 650), 15),
+SHAPES = {  # inputs, then hidden units of every layer; columns; time steps
+    "ptb": ((280, 960, 960, 620), 12, 70),
+    "ptb-16": ((280, 960, 960, 620), 16, 70),  # 16: the multiple of 8 that 12 and 15 are padded to
+    "wt2": ((300, 1150, 1150, 650), 15, 70),
+    "text8": ((1024, 1024), 128, 200),
+    "text8-mos7": ((510, 910), 128, 200),
 }
 GPU_NAMES = ("highrank, float16, padded", "nn.LSTM, float32", "nn.LSTM, float16")
 CPU_NAMES = ("highrank, float32", "nn.LSTM, float32")
 
 
-def measure(name: str, sizes: tuple[int, ...], batch: int, device: torch.device, rounds: int) -> Row:
+def measure(name: str, sizes: tuple[int, ...], batch: int, length: int, device: torch.device, rounds: int) -> Row:
     """Time a forward and backward pass of all layers."""
     torch.manual_seed(0)
     ours = name.startswith("highrank")
@@ -47,7 +48,7 @@ def measure(name: str, sizes: tuple[int, ...], batch: int, device: torch.device,
                 x, _ = layer(x)
         return x
 
-    x = torch.randn(LENGTH, batch, sizes[0], device=device, dtype=dtype, requires_grad=True)
+    x = torch.randn(length, batch, sizes[0], device=device, dtype=dtype, requires_grad=True)
     upstream = torch.randn_like(forward(x)) / 1e3
 
     def forward_backward() -> None:
@@ -71,12 +72,12 @@ def main() -> None:
     args = make_parser(__doc__, "lstm.csv").parse_args()
     origin = provenance(args.device)
     rows: list[Row] = []
-    for size, (sizes, batch) in SHAPES.items():
+    for size, (sizes, batch, length) in SHAPES.items():
         for name in GPU_NAMES if args.device.type == "cuda" else CPU_NAMES:
             row: Row = {"size": size, "implementation": name, "layers": "-".join(map(str, sizes)), "batch": batch}
-            row |= {"T": LENGTH, "device": args.device.type}
+            row |= {"T": length, "device": args.device.type}
             with failures_in_status(row):
-                row |= measure(name, sizes, batch, args.device, args.rounds)
+                row |= measure(name, sizes, batch, length, args.device, args.rounds)
             rows.append(row)
             fill_times_ours(rows)
             write_csv(args.csv, [{**row, **origin} for row in rows])

@@ -66,14 +66,17 @@ def main() -> None:
         for name, line in runs.items()
     }
     wait(processes, arguments.out)
+    results = []
     for name in processes:
         folder = arguments.out / name
         if Run(folder).model_file is not None:  # otherwise the first epoch was not completed
-            highrank("record", folder, "--out", arguments.out / "records", *data).wait()
+            results.append(highrank("record", folder, "--out", arguments.out / "records", *data))
             if arguments.export:
                 export = arguments.out / "exports" / name
                 shutil.rmtree(export, ignore_errors=True)  # of an earlier call
-                highrank("export", folder, "--averages-only", "--out", export).wait()
+                results.append(highrank("export", folder, "--averages-only", "--out", export))
+    for process in results:
+        process.wait()
     if names := [name for name, process in processes.items() if failed(process)]:
         raise SystemExit(f"failed, see their logs in {arguments.out}: {', '.join(names)}")
 

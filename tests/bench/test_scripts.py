@@ -136,7 +136,7 @@ def test_the_figures_of_the_documentation_can_be_drawn(name):
 
 
 def test_lstm_layers_are_measured_beside_torchs(run, monkeypatch):
-    monkeypatch.setattr(lstm, "SHAPES", {"a": ((5, 7, 4), 3)})
+    monkeypatch.setattr(lstm, "SHAPES", {"a": ((5, 7, 4), 3, 9)})
     ours, torchs = run(lstm)
     assert {"size", "implementation", "layers", "batch", "T", "device", "graph_ms", "best_ms", "times_ours"} < set(ours)
     assert set(ours) > TIMES | ORIGIN

@@ -1,8 +1,10 @@
 """An LSTM layer with zero-padded sizes, to reach cuDNN's persistent kernel.
 
 That kernel keeps the recurrent weights on the chip from step to step. It needs float16, I and H in multiples of 128 (H
-up to 1024) and B in multiples of 8 (up to 128); beyond those limits aligned sizes still help. Padding is exact: a
-padded unit has zero weights and biases, so its cell and output stay zero, and it receives no gradient.
+up to 1024) and B in multiples of 8 (up to 128); beyond those limits aligned sizes still help. It pays for small batches
+only: a larger one makes the ordinary kernels' matrix products efficient, so I is padded to a multiple that avoids it.
+Padding is exact: a padded unit has zero weights and biases, so its cell and output stay zero, and it receives no
+gradient.
 
 cuDNN also needs its weights in one buffer: W_ih, W_hh, b_ih, b_hh, in this order. With Triton, one kernel writes that
 buffer (cast, padded, W_hh masked) and one kernel reads its gradient back; plain torch needs about twenty.
@@ -22,6 +24,7 @@ from highrank.ops.pad import cut, pad
 
 SIZE_MULTIPLE = 128
 BATCH_MULTIPLE = 8
+PERSISTENT_BATCH = 64  # columns up to which the persistent kernel is the faster one on an H200 (benchmarks/lstm.py)
 
 
 def padded_lstm(
@@ -42,6 +45,8 @@ def padded_lstm(
     wide_batch = batch + -batch % batch_multiple
     wide_inputs = inputs + -inputs % size_multiple
     wide_hidden = hidden + -hidden % size_multiple
+    if wide_batch > PERSISTENT_BATCH:
+        wide_inputs += batch_multiple  # torch chooses the persistent kernel for multiples of 128 only
     if dtype in HALF and has_kernels(x.device):
         # The mask is a function of the seed, so that the backward pass can compute it again.
         seed = torch.randint(2**62, (1,), device=w_hh.device) if weight_drop > 0 else None
