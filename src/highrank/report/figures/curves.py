@@ -103,8 +103,9 @@ def learning_curves(corpus: str, runs: list[RecordedRun]) -> "Figure | None":
         )
     figure = _draw(curves, level)
     lowest = min(score for curve in curves for score in curve.scores if score is not None)
+    below, above = (0.99, 1.15) if level == "char" else (0.94, 1.7)
     for axis in figure.axes:
-        axis.set(ylim=(lowest * 0.94, lowest * 1.7))  # the first epochs would hide the rest
+        axis.set(ylim=(lowest * below, lowest * above))  # the first epochs would hide the rest
     return figure
 
 
