@@ -236,6 +236,15 @@ def test_the_router_loss_is_an_error():
         model(ids, labels=ids, output_router_logits=True)
 
 
+def test_another_vocabulary_size_is_an_error_and_leaves_the_model_whole(mixture):
+    ids = some_ids()
+    before = mixture.eval()(ids).logits
+    with pytest.raises(UserError):
+        mixture.resize_token_embeddings(mixture.config.vocab_size + 1)
+    assert mixture.resize_token_embeddings(mixture.config.vocab_size) is mixture.get_input_embeddings()
+    assert torch.equal(mixture(ids).logits, before)
+
+
 def test_a_loss_that_would_skip_the_mixture_is_an_error(mixture):
     def forward(self, input_ids):
         return None

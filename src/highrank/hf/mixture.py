@@ -115,6 +115,13 @@ class Mixture(nn.Module):
             output.label_mask = counts
         return output
 
+    def resize_token_embeddings(self, new_num_tokens: int | None = None, *args: Any, **kwargs: Any) -> Any:
+        """Return the input embeddings. A new size is an error: transformers can only resize a plain output layer."""
+        embeddings: Any = self.base_model.get_input_embeddings()  # type: ignore[operator]
+        if new_num_tokens not in (None, embeddings.num_embeddings):
+            raise UserError("a converted model has a fixed vocabulary: resize it first, and convert it then.")
+        return embeddings
+
     def __setattr__(self, name: str, value: Any) -> None:
         # TRL (`SFTTrainer`) and Liger replace `forward` by one that multiplies by lm_head.weight: without the mixture.
         if name == "forward" and hasattr(value, "__func__"):
