@@ -19,11 +19,11 @@ from typing import Any
 
 import torch
 
-from highrank.data.corpus import load_corpus
-from highrank.recipes import get_recipe, override
+from highrank.data.corpus import Corpus, load_corpus
+from highrank.recipes import Recipe, get_recipe, override
 from highrank.runs.folder import Run
 from highrank.runs.provenance import provenance
-from highrank.runs.record import summarize
+from highrank.runs.record import RunRecord, summarize
 from highrank.runs.training import train_run
 from measure import write_csv
 
@@ -41,6 +41,14 @@ VARIANTS = {
 }
 PLUS = ("plain", "shuffle", "two-tailed", "both")
 RESULTS = ("epochs", "valid_ppl", "test_ppl", "best_epoch", "averaged_from", "seconds")  # from the run's summary
+
+
+def train(recipe: Recipe, corpus: Corpus, device: torch.device, epochs: int) -> RunRecord:
+    """Train a model, and return its results without keeping the run."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = Run(Path(folder) / "run")
+        outcome = train_run(recipe, corpus, run, device, max_epochs=epochs)
+        return summarize(run, corpus, device, outcome)
 
 
 def describe_gains(rows: list[dict[str, Any]]) -> list[str]:
@@ -77,10 +85,7 @@ def main() -> None:
     for seed in arguments.seeds:
         for variant in arguments.variants:
             recipe = override(base, [*arguments.set, *VARIANTS[variant], f"train.seed={seed}"])
-            with tempfile.TemporaryDirectory() as folder:
-                run = Run(Path(folder) / "run")
-                outcome = train_run(recipe, corpus, run, device, max_epochs=arguments.epochs)
-                summary = summarize(run, corpus, device, outcome)
+            summary = train(recipe, corpus, device, arguments.epochs)
             row = dict(
                 recipe=recipe.name, settings=" ".join(arguments.set), tokens=len(ids), variant=variant, seed=seed,
                 **{key: getattr(summary, key) for key in RESULTS}, **provenance(device),

@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 
+import character_heads
 import cut_run
 import dialog_length_penalty
 import explore
@@ -46,6 +47,20 @@ def test_the_plus_variants_are_compared_with_the_plain_run(run, place, capsys):
     assert [row["variant"] for row in rows] == [*plus.PLUS, *plus.PLUS]
     assert {(row["tokens"], row["epochs"]) for row in rows} == {("300", "2")}
     assert capsys.readouterr().out.count("standard error") == 3
+
+
+def test_heads_on_characters_have_equally_many_parameters(tmp_path, monkeypatch):
+    (tmp_path / "text8").write_text("the cat sat on the mat " * 20)
+    monkeypatch.setattr(character_heads, "SETTINGS", ["train.batch_size=4", "train.bptt=5"])
+    options = {"--seeds": 1, "--epochs": 1, "--characters": 100, "--device": "cpu", "--csv": tmp_path / "a.csv"}
+    words = [str(word) for option in options.items() for word in option]
+    monkeypatch.setattr(sys, "argv", ["character_heads.py", "--data-dir", str(tmp_path), *words])
+    character_heads.main()
+    rows = read_rows(tmp_path / "a.csv")
+    assert [row["head"] for row in rows] == ["softmax", "moc", "mos"]
+    parameters = [int(row["parameters"]) for row in rows]
+    assert max(parameters) < 1.005 * min(parameters)
+    assert all(0 < float(row["test_bpc"]) < 10 for row in rows)
 
 
 def test_a_run_that_was_cut_is_compared_with_the_whole_one(run, place):
