@@ -6,6 +6,7 @@ import io
 import pytest
 
 from helpers import fails, highrank
+from highrank.evaluation.dialog import Reply
 
 
 @pytest.fixture
@@ -29,12 +30,17 @@ def test_every_line_gets_the_best_replies_with_falling_scores(trained_dialog, ty
         assert scores == sorted(scores, reverse=True)
 
 
-def test_the_dialog_so_far_is_the_context(trained_dialog, type_lines):
-    replies = []
-    for before in ((), ("big old red bird",)):
-        type_lines(*before, "the cat")
-        replies.append(highrank("chat", "talk", cwd=trained_dialog.parent).stdout.splitlines()[-5:])
-    assert replies[0] != replies[1]
+def test_the_dialog_so_far_is_the_context(trained_dialog, type_lines, monkeypatch):
+    contexts = []
+
+    def answer(model, words, dialog, *settings):
+        contexts.append([(utterance.speaker, " ".join(utterance.words)) for utterance in dialog])
+        return [Reply(["well", str(len(contexts))], -1.0), Reply(["no"], -2.0)]
+
+    monkeypatch.setattr("highrank.evaluation.dialog.find_replies", answer)
+    type_lines("big bird", "the cat")
+    highrank("chat", "talk", cwd=trained_dialog.parent)
+    assert contexts == [[("you", "big bird")], [("you", "big bird"), ("model", "well 1"), ("you", "the cat")]]
 
 
 def test_a_beam_of_one_gives_one_reply(trained_dialog, type_lines):

@@ -39,8 +39,9 @@ def test_samples_differ_and_repeat_with_the_seed(place, trained):
     assert three.startswith(highrank("generate", "run", *options, 1, cwd=place).stdout)
 
 
-def test_a_beam_and_samples_exclude_each_other(place, trained):
-    assert "--samples" in fails("generate", "run", "--beam", 2, "--samples", 2, cwd=place)
+@pytest.mark.parametrize("option", ["--samples=2", "--temperature=0.5", "--top-k=3", "--top-p=0.5", "--seed=1"])
+def test_a_beam_takes_no_options_of_sampling(place, trained, option):
+    assert option.split("=")[0] in fails("generate", "run", "--beam", 2, option, cwd=place)
 
 
 def test_temperature_zero_does_not_depend_on_the_seed(place, trained):

@@ -104,7 +104,8 @@ def test_text8_in_miniature(place):
     record = json.loads((place / "record.json").read_text())
     assert record["corpus_extent"] == "prefix of 2,000 characters"
     assert len(highrank("generate", "run", "--length", 20, cwd=place).stdout.strip("\n")) == 21
-    fails("generate", "run", "--beam", 2, cwd=place)
+    lines = highrank("generate", "run", "--beam", 2, "--prompt", "the ", "--length", 5, cwd=place).stdout.splitlines()
+    assert {len(line) for line in lines} == {len("    -1.23  the ") + 5}
 
 
 def test_an_existing_run_is_not_overwritten(place, trained):

@@ -101,6 +101,7 @@ def test_utterances_may_have_several_references(tmp_path):
     [
         '{"utts": [', '{"turns": []}', '{"utts": [["A"]]}', '{"utts": [["A", 3]]}', "[1]",
         '{"utts": [["A", "a"]], "references": []}', '{"utts": [["A", "a"]], "references": ["b"]}',
+        '{"utts": ["do you like music", "yes"]}', '{"utts": [{"speaker": "A", "text": "a"}]}',
     ],
 )  # fmt: skip
 def test_a_broken_line_is_named_by_file_and_number(tmp_path, line):
@@ -180,15 +181,17 @@ def test_batches_hold_every_example_once(context_size):
     assert sorted(columns(source.batches(rng))) == expected
 
 
-def test_padding_is_pad_and_shapes_are_few():
+@pytest.mark.parametrize("fill", [False, True])
+def test_padding_is_pad_and_shapes_are_few(fill):
     dialogs = encode_dialogs(random_dialogs(np.random.default_rng(1), n=60), WORDS, 40)
     shapes = set()
-    for batch in DialogBatches(dialogs, batch_size=4, context_multiple=16, response_multiple=4).batches():
+    source = DialogBatches(dialogs, batch_size=4, context_multiple=16, response_multiple=4, fill=fill)
+    for batch in source.batches():
         assert (batch.context[~batch.context_mask] == PAD).all()
         assert (batch.inputs[~batch.target_mask] == PAD).all()
         assert (batch.targets[~batch.target_mask] == PAD).all()
         assert batch.context_mask[0].all()  # no empty context, also in columns that fill up a batch
-        assert batch.context.shape[1] == 4
+        assert batch.context.shape[1] == (4 if fill else batch.target_mask.any(0).sum())
         assert len(batch.context) % 16 == 0
         assert len(batch.targets) % 4 == 0
         shapes.add((len(batch.context), len(batch.targets)))

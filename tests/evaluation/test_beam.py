@@ -118,6 +118,14 @@ def test_contexts_do_not_disturb_each_other():
         assert beam_search(model, words[b : b + 1], own, eos=EOS, beam_size=2, max_length=5).to_lists() == [both[b]]
 
 
+def test_without_an_end_a_wide_beam_finds_the_likeliest_sequences_of_the_whole_length():
+    model = Markov([[0.1, 0.2, 0.3, 0.4], [0.4, 0.3, 0.2, 0.1], [0.25, 0.5, 0.15, 0.1], [0.7, 0.1, 0.1, 0.1]])
+    found = beam_search(model, torch.tensor([1]), torch.zeros(1), eos=None, beam_size=64, n_best=64, max_length=3)
+    assert sorted(found.to_lists()[0]) == [list(words) for words in itertools.product(range(4), repeat=3)]
+    assert found.log_prob[:, 0].exp().sum().item() == pytest.approx(1)
+    assert found.to_lists()[0][0] == [0, 3, 0]  # 0.4 * 0.4 * 0.7
+
+
 def test_a_beam_of_one_is_greedy():
     # From word 1 greedy search takes word 2 (0.6) and ends: 0.6 * 0.4. Word 3 would have led to 0.4 * 0.9.
     model = Markov([[1, 0, 0, 0], [0, 0, 0.6, 0.4], [0.4, 0, 0.3, 0.3], [0.9, 0.1, 0, 0]])

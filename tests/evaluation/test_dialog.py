@@ -49,7 +49,7 @@ def test_the_loss_is_the_mean_over_all_response_words(model, dialogs):
     assert result.perplexity == pytest.approx(math.exp(nll.mean().item()), rel=1e-5)
 
 
-def test_responses_come_from_beam_search_without_the_filler_columns(model, dialogs):
+def test_responses_come_from_beam_search(model, dialogs):
     alone = generate_responses(model, DialogBatches(dialogs, 1), DECODING)
     batches = DialogBatches(dialogs, 4)
     together = generate_responses(model, batches, DECODING)

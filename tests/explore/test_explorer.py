@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from helpers import CPU
-from highrank.errors import UserError
 from highrank.evaluation.generate import continue_by_beam, generate
 from highrank.explore.explorer import CHUNK, Explorer
 from highrank.explore.model import added_texts, open_model
@@ -210,7 +209,6 @@ def test_a_beam_finds_what_continue_by_beam_finds(explorer):
     assert [c.log_prob for c in found] == pytest.approx(expected.log_prob[:, 0].tolist(), abs=1e-4)
 
 
-def test_a_beam_needs_line_ends(explorer, monkeypatch):
+def test_without_line_ends_a_beam_finds_continuations_of_the_whole_length(explorer, monkeypatch):
     monkeypatch.setattr(explorer.model, "eos", None)
-    with pytest.raises(UserError):
-        explorer.search("the", 5, 3)
+    assert {len(found.words) for found in explorer.search("the", 5, 3)} == {5}

@@ -59,7 +59,7 @@ def chat(
         dialog.append(Utterance("you", spoken))
         replies = find_replies(model, words, dialog, "model", recipe.data, decoding, temperature)
         for reply in replies:
-            say(f"{reply.score:9.2f}  {reply.text}")
+            say(f"{reply.score:9.2f}  {reply.text or '(no words)'}")
         if replies[0].words:
             dialog.append(Utterance("model", replies[0].words))
 

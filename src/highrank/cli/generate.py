@@ -39,12 +39,17 @@ def generate(
 ) -> None:
     """Continue a text with a trained language model.
 
-    --beam prints the N likeliest continuations up to the end of the line, each after its log-probability.
+    --beam prints the N likeliest continuations, each after its log-probability. They go up to the end of the line, in
+    texts that have lines.
     """
     import torch
 
-    if beam is not None and samples > 1:
-        raise UserError("--beam N already prints N continuations: leave out --samples.")
+    random = samples > 1 or temperature != 1 or top_k is not None or top_p is not None or seed is not None
+    if beam is not None and random:
+        raise UserError(
+            "--beam N prints the N likeliest continuations, not samples: leave out --samples, --temperature, --top-k, "
+            "--top-p and --seed."
+        )
     model = highrank.load(run, find_device(device))
     if unknown := model.codec.encode(prompt).unknown:
         note(f"not in the vocabulary, replaced by <unk>: {' '.join(unknown)}")

@@ -121,8 +121,8 @@ def _parse_dialog(line: str, place: str) -> list[Utterance]:
     try:
         dialog = json.loads(line)
         references = dialog.get("references", [[]] * len(dialog["utts"]))
-        if any(isinstance(texts, str) for texts in references):
-            raise TypeError
+        if not all(isinstance(item, list) for item in [*dialog["utts"], *references]):
+            raise TypeError  # unpacking would accept a string or a mapping
         utterances = [
             Utterance(str(speaker), split_words(text), tuple(map(split_words, texts)))
             for (speaker, text, *_), texts in zip(dialog["utts"], references, strict=True)
@@ -185,8 +185,8 @@ class DialogBatches:
     """All examples of a split, in batches of few distinct shapes.
 
     S and T are rounded up to the given multiples, and a batch holds examples of one rounded S and T only, so a CUDA
-    graph per shape is affordable. Every batch has `batch_size` columns: a bucket's last batch is filled up with copies
-    of one of its examples whose targets are masked out.
+    graph per shape is affordable. With `fill`, every batch has `batch_size` columns: a bucket's last batch is filled up
+    with copies of one of its examples whose targets are masked out.
     """
 
     def __init__(
@@ -197,6 +197,7 @@ class DialogBatches:
         context_size: int = 9,  # utterances
         context_multiple: int = 32,
         response_multiple: int = 8,
+        fill: bool = False,
         device: torch.device | str = "cpu",
     ) -> None:
         index = torch.arange(len(dialogs.first))
@@ -206,6 +207,7 @@ class DialogBatches:
         middles = dialogs.starts[responses]
         ends = dialogs.starts[responses + 1]
         self.batch_size = batch_size
+        self.fill = fill
         self.device = torch.device(device)
         self.n_examples = len(responses)
         self.n_tokens = int((ends - middles).sum())  # of all responses, with one <eos> each
@@ -243,9 +245,9 @@ class DialogBatches:
         """Build the batch of these examples, which must share a bucket."""
         length_s = int(self.context_lengths[examples[0]])
         length_t = int(self.response_lengths[examples[0]])
-        filler = np.full(self.batch_size - len(examples), examples[0])
+        filler = np.full(self.batch_size - len(examples) if self.fill else 0, examples[0])
         column = torch.from_numpy(np.concatenate([examples, filler])).to(self.device)
-        is_real = torch.arange(self.batch_size, device=self.device) < len(examples)  # (B,)
+        is_real = torch.arange(len(column), device=self.device) < len(examples)  # (B,)
         start = self._starts[column]
         middle = self._middles[column]
         end = self._ends[column]

@@ -55,7 +55,7 @@ def beam_search(
     words: Tensor,  # (B,) the word before the first one to predict, such as <bos>
     state: State,  # of B rows
     *,
-    eos: int,
+    eos: int | None,
     beam_size: int = 10,
     n_best: int = 5,
     max_length: int = 30,
@@ -64,6 +64,7 @@ def beam_search(
 ) -> Hypotheses:
     """Return the `n_best` hypotheses per context that a beam of `beam_size` finds.
 
+    Without an `eos`, every hypothesis has `max_length` words.
     Hypotheses that end leave the beam, so all W places belong to prefixes that go on. The search is exact if the beam
     holds every prefix. It stops early once no prefix can still lead to one of the `n_best`, in any context.
     """
@@ -86,8 +87,9 @@ def beam_search(
         next_log_p, state = model.step(last, state)
         total = log_prob[..., None] + next_log_p.view(beam_size, n_contexts, -1)  # (W, B, V)
         total.index_fill_(-1, excluded, -torch.inf)
-        best = _merge(best, prefixes, length, total[..., eos], (length + 1) ** length_penalty)
-        total[..., eos] = -torch.inf
+        if eos is not None:
+            best = _merge(best, prefixes, length, total[..., eos], (length + 1) ** length_penalty)
+            total[..., eos] = -torch.inf
 
         # The W best of all W V continuations are among the W best of each row.
         per_row = min(beam_size, total.shape[-1])

@@ -87,7 +87,7 @@ def generate_responses(
     for done, examples in enumerate(plan, 1):
         batch = batches.build(examples)
         found = _decode(model, batch, decoding)
-        responses.hypotheses.extend(found.to_lists()[: len(examples)])  # later columns only fill up the batch
+        responses.hypotheses.extend(found.to_lists())
         lengths = batch.target_mask.sum(0).tolist()
         targets = batch.targets.t().tolist()
         for b, example in enumerate(examples):

@@ -39,11 +39,11 @@ def continue_by_beam(
     model: LanguageModel,
     prompt: Tensor,  # (T,) ids, at least one
     *,
-    eos: int,
+    eos: int | None,
     beam_size: int,
     max_length: int,
 ) -> Hypotheses:
-    """Return the `beam_size` likeliest continuations of `prompt` that a beam search finds, up to <eos>."""
+    """Return the `beam_size` likeliest continuations of `prompt` that a beam search finds, up to <eos> if given."""
     state = model.initial_state(1)
     if len(prompt) > 1:
         _, state = model.log_prob(prompt[:-1, None], state)

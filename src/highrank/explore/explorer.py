@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from highrank.analysis.prediction import Candidate
-from highrank.errors import UserError
 from highrank.evaluation.beam import beam_search
 from highrank.evaluation.generate import sample_word
 from highrank.explore.model import ExplorableModel, Softmaxes, Token, added_texts
@@ -202,9 +201,7 @@ class Explorer:
 
     @torch.no_grad()
     def search(self, text: str, length: int, beam_size: int) -> list[BeamContinuation]:
-        """Return the likeliest continuations up to the end of the line that a beam search finds."""
-        if self.model.eos is None:
-            raise UserError(f"{self.model.name} has no line ends, where a beam search would stop: sample instead.")
+        """Return the likeliest continuations that a beam search finds, up to the end of the line if there are lines."""
         context = self._context(self.model.tokens(text))
         found = beam_search(
             _Steps(self),

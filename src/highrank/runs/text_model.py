@@ -108,12 +108,9 @@ class TextModel:
         return self.decode([*ids.tolist(), *itertools.islice(stream, length)]).strip("\n")
 
     def beam_search(self, prompt: str = EOS, *, beam_size: int = 5, length: int = 100) -> list[Continuation]:
-        """Return the likeliest continuations of a prompt up to the end of its line, best first."""
+        """Return the likeliest continuations of a prompt, best first, up to the end of the line if there are any."""
         ids = self._prompt(prompt)
-        eos = self.codec.eos
-        if eos is None:
-            raise UserError(f"{self.run.folder} has no line ends, where a beam search would stop: sample instead.")
-        found = continue_by_beam(self.model, ids, eos=eos, beam_size=beam_size, max_length=length)
+        found = continue_by_beam(self.model, ids, eos=self.codec.eos, beam_size=beam_size, max_length=length)
         texts = [self.decode(ids.tolist() + words).strip("\n") for words in found.to_lists()[0]]
         return [Continuation(*pair) for pair in zip(texts, found.log_prob[:, 0].tolist(), strict=False)]
 

@@ -31,7 +31,13 @@ class DialogTask:
         self.precision = Precision.of(train.precision, device)
         sizes = {split: train.batch_size if split == "train" else train.eval_batch_size for split in corpus.splits}
         self.batches = {
-            split: DialogBatches(dialogs, sizes[split], context_size=recipe.data.context_size, device=device)
+            split: DialogBatches(
+                dialogs,
+                sizes[split],
+                context_size=recipe.data.context_size,
+                fill=split == "train" and device.type == "cuda",  # a CUDA graph needs batches of one size
+                device=device,
+            )
             for split, dialogs in corpus.splits.items()
         }
         self.pass_length = len(self.batches["train"].plan())
