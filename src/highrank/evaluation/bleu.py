@@ -15,7 +15,7 @@ hypothesis is too short for (l_n = 0) are left out of the geometric mean. A hypo
 reference scores 0. With these rules no score exceeds 1, and a perfect match of any length scores 1.
 
 NLTK's `method7` averages precisions where Chen and Cherry average counts, so its scores exceed 1 for good hypotheses;
-it also takes 5-grams as the order above N whatever N is, and halves the counts of smoothing 4.
+it also takes 5-grams as the order above N whatever N is, and in smoothing 4 counts ln(l) / (5 2^i) for the i-th order.
 """
 
 import math
