@@ -200,9 +200,11 @@ def test_other_splits_of_the_same_files_start_again(tmp_path, unfinished):
 
 
 def test_a_finished_corpus_is_not_overwritten(tmp_path):
-    prepared(tmp_path)
+    folder = prepared(tmp_path)
+    (folder / "parts").mkdir()  # as a kill at the last moment leaves it
     with pytest.raises(UserError, match="already"):
         prepared(tmp_path)
+    assert not (folder / "parts").exists()
 
 
 def test_a_folder_with_other_files_is_not_used(tmp_path):
@@ -236,7 +238,13 @@ def test_too_little_disk_is_an_error_before_anything_is_written(tmp_path, monkey
 
 def test_finished_blocks_need_no_more_disk(tmp_path, unfinished, monkeypatch):
     usage = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=8 * 15 - 1))
+    (unfinished / "train.bin").write_bytes(b"1234")  # of the earlier start, which was killed while it wrote
+
+    def disk_usage(path):
+        assert not (unfinished / "train.bin").exists()
+        return usage._replace(free=8 * 15 - 1)
+
+    monkeypatch.setattr(shutil, "disk_usage", disk_usage)
     prepare(find_shards(tmp_path / "source"), unfinished, max_vocab=100, block_bytes=16)
 
 

@@ -18,7 +18,7 @@ def prepare(
     test: Annotated[str, typer.Option(metavar="PATTERN", help="Files to test on.")] = "test*",
     max_vocab: Annotated[int, typer.Option(min=3, help="Size of the vocabulary at most.")] = 100_000,
     lower: Annotated[bool, typer.Option("--lower", help="Lower-case the text.")] = False,
-    workers: Annotated[int | None, typer.Option(min=1, help="Threads. Default: one per core.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Threads. Default: one per core, at most 16.")] = None,
 ) -> None:
     """Prepare text that does not fit into memory, as ids on disk.
 

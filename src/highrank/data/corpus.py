@@ -138,9 +138,11 @@ def check_counts(corpus: Corpus, info: CorpusInfo) -> None:
                 f"{info.source}."
             )
     if info.vocabulary is not None and corpus.vocab_size != info.vocabulary:
+        fix = f"a file is from another version; get it again from {info.source}."
+        if corpus.texts is not None:
+            fix = f"prepare it with a vocabulary of {info.vocabulary:,} words, or name its folder as data.corpus."
         raise UserError(
-            f"{info.name} has a vocabulary of {corpus.vocab_size:,} words instead of {info.vocabulary:,}: "
-            f"a file is from another version; get it again from {info.source}."
+            f"{info.name} has a vocabulary of {corpus.vocab_size:,} words instead of {info.vocabulary:,}: {fix}"
         )
 
 

@@ -31,6 +31,7 @@ from highrank.schema import to_json
 SPECIAL = [UNK, EOS]  # ids 0 and 1; the other words follow, the most frequent first
 SAMPLE_BYTES = 2**20
 MERGED_AT_ONCE = 16  # tables of words in memory
+MAX_WORKERS = 16  # unless more are asked for: each needs about 60 MiB
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -42,12 +43,12 @@ def prepare(
     *,
     max_vocab: int,  # with <unk> and <eos>
     lower: bool = False,
-    workers: int | None = None,  # None: one per core
+    workers: int | None = None,  # None: one per core, at most MAX_WORKERS
     block_bytes: int = BLOCK_BYTES,
     on_stage: OnStage = no_stages,
 ) -> Manifest:
     """Prepare the corpus of these shards in `folder`, which is new or holds an unfinished preparation of them."""
-    workers = workers or os.cpu_count() or 1
+    workers = workers or min(_available_cores(), MAX_WORKERS)
     parts = folder / "parts"
     _start(shards, folder, parts, lower, block_bytes)
     blocks = _cut(shards, parts, block_bytes)
@@ -83,6 +84,7 @@ def prepare(
 def _start(shards: Shards, folder: Path, parts: Path, lower: bool, block_bytes: int) -> None:
     """Write the plan. Delete the parts of an earlier start, unless it had the same text, splits and settings."""
     if is_prepared(folder):
+        shutil.rmtree(parts, ignore_errors=True)  # left if the process was killed while it removed them
         raise UserError(f"{folder} already holds a prepared corpus: choose another folder, or delete it.")
     versions = {
         split: [[str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns] for path in paths]
@@ -94,8 +96,17 @@ def _start(shards: Shards, folder: Path, parts: Path, lower: bool, block_bytes: 
         new_folder(folder)
     elif read_json(plan_file, "plan of a preparation") != plan:
         shutil.rmtree(parts)
+    for file in FILES:
+        (folder / file).unlink(missing_ok=True)  # of an earlier start: they are written again
     _check_disk(shards, folder, parts)
     write_json(plan_file, plan)
+
+
+def _available_cores() -> int:
+    """Return how many cores this process may use, which can be fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):  # Linux
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _cut(shards: Shards, parts: Path, block_bytes: int) -> dict[str, list[ShardBlock]]:
@@ -125,7 +136,7 @@ def _check_disk(shards: Shards, folder: Path, parts: Path) -> None:
     free = shutil.disk_usage(place).free
     if needed > free:
         raise UserError(
-            f"{folder} needs about {needed / 1e9:,.1f} GB while it is prepared, and its disk has {free / 1e9:,.1f} GB "
+            f"{folder} needs about {needed / 1e9:,.2f} GB while it is prepared, and its disk has {free / 1e9:,.2f} GB "
             "free: free some space, or choose another disk."
         )
 

@@ -69,7 +69,7 @@ def find_shards(folder: Path, patterns: dict[str, str] = PATTERNS) -> Shards:
 
 def _files(folder: Path) -> list[Path]:
     if not folder.is_dir():
-        raise UserError(f"there is no folder {folder}.")
+        raise UserError(f"{folder} is not a folder.")
     return sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
 
 
