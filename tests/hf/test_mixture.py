@@ -1,5 +1,6 @@
 import importlib
 import json
+import pickle
 import sys
 import types
 
@@ -177,6 +178,24 @@ def test_other_models_of_the_class_do_not_change(mixture):
     assert mixture.config.model_type == other.config.model_type == "llama"
 
 
+def test_the_class_of_the_original_keeps_its_sizes(mixture, tmp_path):
+    """It drops the mixture, which transformers reports; a default configuration would take all the memory."""
+    mixture.save_pretrained(tmp_path)
+    loaded = transformers.LlamaForCausalLM.from_pretrained(tmp_path)
+    assert loaded.config.hidden_size == mixture.config.hidden_size
+    assert type(loaded.lm_head) is nn.Linear
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3_text"])
+def test_a_mixture_can_be_pickled(family):
+    model = convert(make_model(family), 3)
+    again = pickle.loads(pickle.dumps(model))
+    assert type(again) is type(model)
+    assert type(again.config) is type(model.config)
+    ids = some_ids()
+    assert torch.equal(again(ids).logits, model(ids).logits)
+
+
 def test_without_this_package_loading_fails(mixture, tmp_path):
     mixture.save_pretrained(tmp_path)
     model_type = json.loads((tmp_path / "config.json").read_text())["model_type"]
@@ -209,6 +228,18 @@ def test_an_exported_run_is_an_error():
     spec = {"head": "softmax", "embed_dim": 4, "hidden_sizes": [4]}
     with pytest.raises(UserError, match="Highrank"):
         convert(highrank.hf.HighrankForCausalLM(highrank.hf.HighrankConfig(vocab_size=9, spec=spec)))
+
+
+def test_a_model_without_a_base_model_is_an_error():
+    sizes = {"pad_token_id": 0, "num_experts_per_tok": 1, "num_local_experts": 2, "intermediate_size_mlp": 12}
+    with pytest.raises(UserError, match="Llama4"):
+        convert(make_model("llama4_text", **sizes))
+
+
+@pytest.mark.parametrize("n_components", [2.5, "4"])
+def test_a_number_of_components_that_is_not_whole_is_an_error(n_components):
+    with pytest.raises(UserError, match="n_components"):
+        convert(make_model(), n_components)
 
 
 def test_a_model_is_converted_once(mixture):

@@ -1,5 +1,7 @@
 """Converted models in the training loops of others."""
 
+import warnings
+
 import pytest
 import torch
 
@@ -103,6 +105,19 @@ def test_an_adapter_trains_beside_the_mixture_and_is_saved(tmp_path):
         assert torch.equal(again.eval()(ids).logits, model.eval()(ids).logits)
 
 
+def test_adapters_on_all_layers_that_leave_the_mixture_frozen_are_a_warning():
+    peft = pytest.importorskip("peft")
+    ids = some_ids()
+    for modules, warns in ((None, True), (MIXTURE_MODULES, False)):
+        config = peft.LoraConfig(target_modules="all-linear", modules_to_save=modules, task_type="CAUSAL_LM")
+        model = peft.get_peft_model(convert(make_model(), 3), config).train()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(2):
+                model(ids, labels=ids)
+        assert sum("MIXTURE_MODULES" in str(warning.message) for warning in caught) == warns
+
+
 def test_an_adapter_on_the_mixture_is_an_error():
     peft = pytest.importorskip("peft")
     with pytest.raises(ValueError, match="ResidualMoSHead"):
@@ -118,7 +133,8 @@ def test_a_model_with_an_adapter_is_not_converted():
 # --- TRL ------------------------------------------------------------------------------------------------------------
 
 
-def test_sft_trainer_trains_the_mixture(tmp_path):
+@pytest.mark.parametrize("by_path", [False, True])
+def test_sft_trainer_trains_the_mixture(tmp_path, by_path):
     trl = pytest.importorskip("trl")
     from datasets import Dataset
 
@@ -133,9 +149,12 @@ def test_sft_trainer_trains_the_mixture(tmp_path):
     )
     tokenizer = word_tokenizer(pad_token="w0", eos_token="w1")
     data = Dataset.from_dict({"input_ids": rows})
-    trainer = trl.SFTTrainer(model, arguments, train_dataset=data, processing_class=tokenizer)
+    if by_path:
+        model.save_pretrained(tmp_path / "model")
+    given = str(tmp_path / "model") if by_path else model
+    trainer = trl.SFTTrainer(given, arguments, train_dataset=data, processing_class=tokenizer)
     assert trainer.train().training_loss == pytest.approx(expected, rel=1e-5)
-    assert not torch.equal(model.lm_head.shift.weight, before)
+    assert not torch.equal(trainer.model.lm_head.shift.weight, before)
 
 
 def test_per_token_results_for_trl():

@@ -2,7 +2,7 @@
 
 `convert` changes one model: its output layer becomes `MoSHead.from_linear(lm_head, K)`, and its class a subclass that
 trains with the mixture's loss. `save_pretrained` and `from_pretrained` work as before. config.json gets a model type of
-its own, so that without `import highrank.hf` loading fails instead of dropping the mixture.
+its own, so that `AutoModelForCausalLM` without `import highrank.hf` fails instead of dropping the mixture.
 
 Shapes: hidden states h (B, T, D), labels (B, T), M of which count.
 """
@@ -10,11 +10,13 @@ Shapes: hidden states h (B, T, D), labels (B, T), M of which count.
 import functools
 import inspect
 import json
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
+import transformers
 from torch import Tensor, nn
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
@@ -39,6 +41,8 @@ def convert(model: Any, n_components: int = 4) -> Any:
 
     >>> model = convert(AutoModelForCausalLM.from_pretrained("gpt2"), n_components=4)  # doctest: +SKIP
     """
+    if not isinstance(n_components, int):
+        raise UserError(f"n_components must be a whole number, got {n_components!r}.")
     _check_supported(model)
     try:
         head = MoSHead.from_linear(model.get_output_embeddings(), n_components)
@@ -48,7 +52,8 @@ def convert(model: Any, n_components: int = 4) -> Any:
             "linear output layer, convert it, and then add adapters."
         ) from None
     model.__class__, model.config.__class__ = _mixture_classes(type(model), type(model.config))  # type: ignore[arg-type]
-    model.config.highrank = {"model_type": model.config.model_type, "n_components": n_components}
+    # Not called "model_type": transformers takes a nested configuration with that key for the whole one.
+    model.config.highrank = {"base_model_type": model.config.model_type, "n_components": n_components}
     # Save the weights by the names that our class reads: transformers would use those of the original files (Pythia).
     vars(model).pop("_weight_conversions", None)
     model.set_output_embeddings(head)
@@ -105,6 +110,7 @@ class Mixture(nn.Module):
         h = h[counts]  # (M, D)
         targets = targets[counts]  # (M,)
         head = self.get_output_embeddings()
+        self._warn_if_frozen(head)
         nll = head(h, targets)
         loss = nll.sum() / (len(nll) if num_items_in_batch is None else num_items_in_batch)
         output = MixtureOutput(loss, hidden_states=body.get("hidden_states"), attentions=body.get("attentions"))
@@ -114,6 +120,18 @@ class Mixture(nn.Module):
                 output[name] = values.new_zeros(counts.shape).masked_scatter(counts, values)
             output.label_mask = counts
         return output
+
+    def _warn_if_frozen(self, head: Any) -> None:
+        """Warn once if nothing can separate the components: U is zero and not trained."""
+        if head.shift.weight.requires_grad or getattr(self, "_checked_frozen", False):
+            return
+        self._checked_frozen = True
+        if not head.shift.weight.any():
+            warnings.warn(
+                "the mixture is frozen where it equals the softmax: with PEFT, train it with "
+                "modules_to_save=highrank.hf.MIXTURE_MODULES.",
+                stacklevel=2,
+            )
 
     def resize_token_embeddings(self, new_num_tokens: int | None = None, *args: Any, **kwargs: Any) -> Any:
         """Return the input embeddings. A new size is an error: transformers can only resize a plain output layer."""
@@ -181,8 +199,20 @@ def _mixture_classes(model_class: Any, config_class: Any) -> tuple[Any, Any]:
     return mixture, mixture_config
 
 
+def __getattr__(name: str) -> Any:
+    """Return the class of a converted model or its configuration by name, as pickle looks it up."""
+    base = getattr(transformers, name.removeprefix("Mixture"), None) if name.startswith("Mixture") else None
+    if base is None:
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    if issubclass(base, PreTrainedConfig):
+        return _mixture_classes(MODEL_FOR_CAUSAL_LM_MAPPING[base], base)[1]
+    return _mixture_classes(base, base.config_class)[0]
+
+
 class SavedAsMixture:
     """Writes config.json of a converted model. In memory, the configuration keeps its model type, such as "llama"."""
+
+    auto_map: ClassVar[dict[str, str]] = {}  # no code on the hub; TRL reads it
 
     def to_json_file(self: Any, json_file_path: str | Path, use_diff: bool = True) -> None:
         data = json.loads(self.to_json_string(use_diff)) | {"model_type": MODEL_TYPE}
@@ -197,7 +227,7 @@ class MixtureConfig(PreTrainedConfig):
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
         """Return a configuration of the class that was converted, a subclass of `LlamaConfig` for example."""
-        model_type = config_dict["highrank"]["model_type"]
+        model_type = config_dict["highrank"]["base_model_type"]
         config_class: Any = CONFIG_MAPPING[model_type]
         _, mixture_config = _mixture_classes(MODEL_FOR_CAUSAL_LM_MAPPING[config_class], config_class)
         return mixture_config.from_dict(config_dict | {"model_type": model_type}, **kwargs)
