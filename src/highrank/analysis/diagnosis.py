@@ -17,7 +17,7 @@ from torch import Tensor
 
 from highrank.analysis.argmax import Unargmaxable, find_unargmaxable
 from highrank.analysis.gradient import Shares, gradient_share, random_share, reach, summarize_shares
-from highrank.analysis.output_layer import OutputLayer, column_basis, describe_layer
+from highrank.analysis.output_layer import OutputLayer, column_basis, describe_layer, mean_cosine
 from highrank.analysis.record import Analysis
 from highrank.heads import MoSHead, SoftmaxHead
 from highrank.progress import OnStage, no_stages
@@ -40,8 +40,9 @@ class WeightDiagnosis:
 
 @dataclass(frozen=True)
 class GradientDiagnosis:
-    """How much of the loss gradient passes through the output layer, on a text."""
+    """How alike the context vectors are, and how much of the loss gradient reaches them, on a text."""
 
+    saturation: float  # the mean cosine of two context vectors of one component; 1 if all point the same way
     share: Shares
     reach: Shares | None  # of a mixture, on few tokens; a lower bound
 
@@ -82,12 +83,13 @@ def diagnose_gradient(
     targets: Tensor,  # (T,) the token after each row of `softmaxes`
     on_stage: OnStage = no_stages,
 ) -> GradientDiagnosis:
-    """Measure the gradient share of every token and, for a mixture, the reach of a few."""
+    """Measure the saturation, the gradient share of every token and, for a mixture, the reach of a few."""
     weight = weight.double()
     bias = None if bias is None else bias.double()
     basis = column_basis(weight)
     log_pi, h = (torch.cat(parts) for parts in zip(*softmaxes, strict=True))  # (T, K), (T, K, D)
     components = h.shape[1]
+    saturation = sum(map(mean_cosine, h.unbind(1))) / components
     shares = []
     done = 0
     for rows in torch.arange(len(targets)).split(max(1, BLOCK_ELEMENTS // (components * len(weight)))):
@@ -96,12 +98,12 @@ def diagnose_gradient(
         on_stage("gradient shares", done, len(targets))
     share = summarize_shares(torch.cat(shares), random_share(basis.shape[1], len(weight)))
     if components == 1:
-        return GradientDiagnosis(share, None)
+        return GradientDiagnosis(saturation, share, None)
     on_stage("directions of the mixture", 0, None)
     few = torch.linspace(0, len(targets) - 1, min(REACH_TOKENS, len(targets))).long()
     reached = reach(weight, bias, log_pi[few], h[few], targets[few])
     directions = components * (weight.shape[1] + 1)
-    return GradientDiagnosis(share, summarize_shares(reached, random_share(directions, len(weight))))
+    return GradientDiagnosis(saturation, share, summarize_shares(reached, random_share(directions, len(weight))))
 
 
 def softmaxes_of(layer: torch.nn.Module, g: Tensor) -> tuple[Tensor, Tensor]:

@@ -36,8 +36,6 @@ def describe_layer(weight: Tensor, bias: Tensor | None) -> OutputLayer:
     _, values, directions = svd(r_factor(weight))  # directions: rows, (D, D)
     rank = numerical_rank(values, weight.shape)
     norms = weight.norm(dim=1)
-    unit_rows = weight[norms > 0] / norms[norms > 0, None]
-    n = len(unit_rows)
     products = weight @ directions.T
     partition = torch.cat([products, -products], dim=1).logsumexp(0)  # (2 D,) log Z of each direction, both ways
     return OutputLayer(
@@ -49,9 +47,17 @@ def describe_layer(weight: Tensor, bias: Tensor | None) -> OutputLayer:
         rank_bound=min(vocabulary, rank + (1 if bias is None else 2)),
         spectrum=thin_spectrum(full_spectrum(values)),
         norms=quantiles(norms),
-        mean_cosine=((unit_rows.sum(0).square().sum() - n) / max(1, n * (n - 1))).item(),
+        mean_cosine=mean_cosine(weight),
         isotropy=(partition.min() - partition.max()).exp().item(),
     )
+
+
+def mean_cosine(vectors: Tensor) -> float:
+    """Return the mean cosine of all pairs of different rows (n, D). Rows of zeros do not count."""
+    norms = vectors.norm(dim=1)
+    unit_rows = vectors[norms > 0] / norms[norms > 0, None]
+    n = len(unit_rows)
+    return ((unit_rows.sum(0).square().sum() - n) / max(1, n * (n - 1))).item()
 
 
 def quantiles(values: Tensor) -> list[float]:

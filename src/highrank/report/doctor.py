@@ -28,6 +28,7 @@ def table_rows(record: DoctorRecord) -> list[tuple[str, str]]:
         ("gradient share of a random direction", f"{record.weights.random_share:.3f}"),
     ]
     if record.gradient is not None:
+        rows.append(("saturation (cosine of two contexts)", f"{record.gradient.saturation:.3f}"))
         rows.append(("gradient share on the text", f"{record.gradient.share.mean:.3f}"))
     if record.gradient is not None and record.gradient.reach is not None:
         reach = record.gradient.reach
@@ -43,6 +44,7 @@ def reading(record: DoctorRecord) -> list[str]:
     if record.weights.unargmaxable.near_copies:
         paragraphs.insert(2, _copies_paragraph(record))
     if record.gradient is not None:
+        paragraphs.append(_saturation_paragraph(record, record.gradient))
         paragraphs.append(_gradient_paragraph(record, record.gradient))
     if record.predictions is not None:
         paragraphs.append(_prediction_paragraph(record, record.predictions))
@@ -135,6 +137,14 @@ def _rank_paragraph(record: DoctorRecord) -> str:
         f"{layer.effective_rank / layer.rank:.0%} of its rank. A low value goes with saturation, where small "
         "models stop improving or get worse late in training (Godey et al. 2024), but need not be its cause "
         "(Kulkarni et al. 2026)."
+    )
+
+
+def _saturation_paragraph(record: DoctorRecord, gradient: GradientDiagnosis) -> str:
+    vectors = "context vectors of the same component" if record.head == "mos" else "context vectors"
+    return (
+        f"Two {vectors} have a cosine of {gradient.saturation:.3f} on average. Godey et al. (2024) found that this "
+        "anisotropy appears together with saturation in small models. One value tells little: compare it over training."
     )
 
 
