@@ -160,11 +160,11 @@ def test_a_killed_preparation_continues_with_the_missing_blocks(tmp_path, monkey
     expected = contents(prepared(tmp_path, files, "expected", block_bytes=10**6))
     out = tmp_path / "out"
     process = subprocess.Popen([sys.executable, "-c", SCRIPT, tmp_path / "source", out])
-    while len(list(out.glob("parts/*.npy"))) < 3 and process.poll() is None:
+    while len(list(out.glob("parts/*.ids"))) < 3 and process.poll() is None:
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    finished = len(list(out.glob("parts/*.npy")))
+    finished = len(list(out.glob("parts/*.ids")))
     assert 3 <= finished < 30
 
     done = []

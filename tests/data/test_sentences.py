@@ -1,5 +1,7 @@
 """Indexed texts and the permuted columns over their sentences."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -48,6 +50,16 @@ def test_an_index_has_the_layout_of_megatron(text):
     assert np.frombuffer(data, "<i8", offset=34 + 12 * n).tolist() == list(range(n + 1))
     tokens = np.fromfile(text.bin_file, "<i4")
     assert tokens[pointers[150] // 4 :][: SIZES[150]].tolist() == [1500 + t for t in range(SIZES[150])]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a file that is always full")
+@pytest.mark.parametrize("suffix", [".bin", ".idx"])
+def test_a_full_disk_is_an_error_that_names_the_file(text, suffix):
+    file = text.path.with_suffix(suffix)
+    file.unlink()
+    file.symlink_to("/dev/full")
+    with pytest.raises(UserError, match=rf"train\{suffix}"):
+        text.write(0, 0, np.array([1, 2]), np.array([2]))
 
 
 @pytest.mark.parametrize("suffix", [".bin", ".idx"])

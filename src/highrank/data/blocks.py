@@ -1,8 +1,8 @@
 """Blocks of text shards, split into words.
 
 A block is the lines that start in a range of 8 MiB of a shard. Each word gets a number within its block; the numbers
-are stored as NNNNNN.npy, and the words with their counts as NNNNNN.arrow. Together they are a part of the text that can
-be translated to any vocabulary later, without splitting it again.
+are stored as NNNNNN.ids (int32), and the words with their counts as NNNNNN.arrow. Together they are a part of the text
+that can be translated to any vocabulary later, without splitting it again.
 
 PyArrow does the work outside Python's global lock, so threads can share it.
 """
@@ -34,7 +34,7 @@ class ShardBlock:
     @property
     def ids_file(self) -> Path:
         """The numbers of the words. Written last, so a block is finished if it exists."""
-        return self.part.with_suffix(".npy")
+        return self.part.with_suffix(".ids")
 
     @property
     def words_file(self) -> Path:
@@ -54,8 +54,8 @@ class ShardBlock:
         words = pa.table({"word": coded.dictionary, "count": np.bincount(ids, minlength=len(coded.dictionary))})
         with replacing(self.words_file) as temporary:
             pa.feather.write_feather(words, temporary)
-        with replacing(self.ids_file) as temporary, open(temporary, "wb") as file:
-            np.save(file, ids)
+        with replacing(self.ids_file) as temporary:
+            temporary.write_bytes(ids)
 
     def _read(self) -> bytes:
         """Read the lines. The last one may end after the block."""
@@ -90,8 +90,7 @@ class ShardBlock:
 
     def ids(self) -> np.ndarray:
         """Return the numbers of the words, once the block is finished."""
-        numbers: np.ndarray = np.load(self.ids_file)
-        return numbers
+        return np.fromfile(self.ids_file, np.int32)
 
 
 def first_invalid_line(path: Path) -> int:

@@ -11,19 +11,18 @@ grow with the text.
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from highrank.errors import UserError
+from highrank.files import naming_file
 
 HEADER = struct.Struct("<9sQBQQ")  # magic, version, dtype, number of sentences, number of documents + 1
 MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1
 INT32 = 4  # Megatron's code of the dtype
 ID_BYTES = 4
-
-Mode = Literal["c", "r+"]  # of a mapped array: changes stay in memory, or are written to the file
 
 
 @dataclass(frozen=True)
@@ -61,10 +60,10 @@ class IndexedText:
 
     def starts(self, first: int, last: int) -> np.ndarray:
         """Return the positions of the first tokens of sentences first..last - 1, and the end of the last one."""
-        sizes = self._sizes(first, last - first)
+        sizes = _map(self.idx_file, "<i4", self._size(first), last - first)
         if sizes.min() < 1:
             raise self.damaged(self.idx_file)
-        (byte,) = self._first_bytes(first, 1)
+        (byte,) = _map(self.idx_file, "<i8", self._first_byte(first), 1)
         return byte // ID_BYTES + np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
 
     def damaged(self, file: Path) -> UserError:
@@ -73,32 +72,31 @@ class IndexedText:
 
     def create(self) -> None:
         """Create both files in their final size, with the header; `write` fills in the sentences."""
-        with open(self.bin_file, "wb") as file:
+        with naming_file(self.bin_file), open(self.bin_file, "wb") as file:
             file.truncate(ID_BYTES * self.tokens)
-        with open(self.idx_file, "wb") as file:
+        with naming_file(self.idx_file), open(self.idx_file, "wb") as file:
             file.write(HEADER.pack(MAGIC, VERSION, INT32, self.sentences, self.sentences + 1))
             file.truncate(self.idx_bytes)
-        self._documents(self.sentences, 1, "r+")[:] = self.sentences
+        _write(self.idx_file, "<i8", self._document(self.sentences), [self.sentences])
 
     def write(self, token: int, sentence: int, ids: np.ndarray, sizes: np.ndarray) -> None:
         """Write consecutive sentences, of which the first one begins at this token and has this number."""
-        count = len(sizes)
         starts = token + np.cumsum(sizes, dtype=np.int64) - sizes
-        _map(self.bin_file, "<i4", ID_BYTES * token, len(ids), "r+")[:] = ids
-        self._sizes(sentence, count, "r+")[:] = sizes
-        self._first_bytes(sentence, count, "r+")[:] = ID_BYTES * starts
-        self._documents(sentence, count, "r+")[:] = sentence + np.arange(count)
+        _write(self.bin_file, "<i4", ID_BYTES * token, ids)
+        _write(self.idx_file, "<i4", self._size(sentence), sizes)
+        _write(self.idx_file, "<i8", self._first_byte(sentence), ID_BYTES * starts)
+        _write(self.idx_file, "<i8", self._document(sentence), sentence + np.arange(len(sizes)))
 
-    # The three sections of NAME.idx, one after the other, from sentence or document number `first` on.
+    # The offsets of one sentence or document in the three sections of NAME.idx.
 
-    def _sizes(self, first: int, count: int, mode: Mode = "c") -> np.ndarray:
-        return _map(self.idx_file, "<i4", HEADER.size + 4 * first, count, mode)
+    def _size(self, number: int) -> int:
+        return HEADER.size + 4 * number
 
-    def _first_bytes(self, first: int, count: int, mode: Mode = "c") -> np.ndarray:
-        return _map(self.idx_file, "<i8", HEADER.size + 4 * self.sentences + 8 * first, count, mode)
+    def _first_byte(self, number: int) -> int:
+        return HEADER.size + 4 * self.sentences + 8 * number
 
-    def _documents(self, first: int, count: int, mode: Mode = "c") -> np.ndarray:
-        return _map(self.idx_file, "<i8", HEADER.size + 12 * self.sentences + 8 * first, count, mode)
+    def _document(self, number: int) -> int:
+        return HEADER.size + 12 * self.sentences + 8 * number
 
 
 def open_text(path: Path, vocab_size: int) -> IndexedText:
@@ -120,6 +118,14 @@ def open_text(path: Path, vocab_size: int) -> IndexedText:
     return text
 
 
-def _map(file: Path, dtype: str, offset: int, count: int, mode: Mode = "c") -> np.ndarray:
-    """Map part of a file into memory."""
-    return np.memmap(file, dtype, mode, int(offset), (count,))
+def _map(file: Path, dtype: str, offset: int, count: int) -> np.ndarray:
+    """Map part of a file into memory. Changes of the array stay there."""
+    return np.memmap(file, dtype, "c", int(offset), (count,))
+
+
+def _write(path: Path, dtype: str, offset: int, values: ArrayLike) -> None:
+    """Write values from a byte of an existing file on."""
+    # Not through a map: where the disk is full, storing into one ends the process without an error.
+    with naming_file(path), open(path, "r+b") as file:
+        file.seek(offset)
+        file.write(np.ascontiguousarray(values, dtype).data)
