@@ -29,6 +29,7 @@ SETTINGS = {
     "plain": {},
     "shuffled": {"partial_shuffle": True},
     "two-tailed": {"averaging": "two-tailed"},
+    "load penalty": {"load_penalty": 1.0},
 }
 
 

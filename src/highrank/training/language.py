@@ -118,10 +118,16 @@ class LanguageTask:
             return head.nll(hidden.g, targets, slab_bytes=training_slab_bytes(head, self.device)), hidden
 
     def load_variation(self, g: Tensor) -> Tensor:
-        """Return the squared coefficient of variation of the prior's load, over columns and components."""
+        """Return the squared coefficient of variation of the prior's load, over columns and components.
+
+        The value of a rank is that of its own columns; their mean over the ranks, by columns, is that of the batch.
+        """
         assert isinstance(self.model.head, MoSHead)
-        load = self.model.head.log_prior(g).exp().sum(dim=0)  # (B, K)
-        return load.var() / load.mean().square()
+        load = self.model.head.log_prior(g).exp().mean(dim=0)  # (B, K), over time, which does not change the result
+        # The load of every column sums to 1. So the mean is 1 / K, and no rank needs the columns of the others.
+        components = load.shape[1]
+        entries = self.train.batch_size * components
+        return (components * load - 1).square().mean() * entries / (entries - 1)
 
     def validate(self) -> float:
         return evaluate(self.model, self.corpus.ids("valid"), self.train.eval_batch_size, score=self.score).nll
