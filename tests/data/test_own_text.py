@@ -72,6 +72,8 @@ def test_a_corpus_can_share_the_tokenizer_of_another(book, tmp_path, tokenizer):
     (tmp_path / "more.txt").write_text("a zebra saw the cat\n" * 100)
     second = make_corpus([tmp_path / "more.txt"], tmp_path / "b", tokenizer=tmp_path / tokenizer)
     assert (second.level, second.vocabulary) == (first.level, first.vocabulary)
+    assert second.lower is second.min_count is second.max_vocab is None
+    assert read_description(tmp_path / "b") == second
     words = [load_corpus(str(tmp_path / name)).words for name in "ab"]
     assert words[0] == words[1]
 

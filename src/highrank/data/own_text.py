@@ -41,10 +41,10 @@ class Description:
     """The format of corpus.json."""
 
     level: Level
-    lower: bool
-    min_count: int
-    max_vocab: int
-    tokenizer: str | None  # the tokenizer that was given; the four settings above then do not apply
+    lower: bool | None  # None, as below, where a tokenizer was given: it decides
+    min_count: int | None
+    max_vocab: int | None
+    tokenizer: str | None  # the tokenizer that was given
     sources: list[str]
     vocabulary: int
     tokens: dict[str, int]  # by split, with one <eos> per line
@@ -95,9 +95,9 @@ def make_corpus(
             tokens[split], unknown[split] = _count_tokens(trained, path)
         description = Description(
             level=level,
-            lower=lower,
-            min_count=min_count,
-            max_vocab=max_vocab,
+            lower=lower if tokenizer is None else None,
+            min_count=min_count if tokenizer is None else None,
+            max_vocab=max_vocab if tokenizer is None else None,
             tokenizer=None if tokenizer is None else str(tokenizer),
             sources=[str(file) for file in (*files, valid, test) if file is not None],
             vocabulary=len(token_texts(trained)),
