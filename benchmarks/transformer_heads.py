@@ -33,7 +33,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from highrank.analysis.diagnosis import diagnose_gradient, softmaxes_of
+from highrank.analysis.diagnosis import diagnose_gradient
 from highrank.analysis.matrix import analyze_rows
 from highrank.data.corpus import load_corpus
 from highrank.data.text8 import text8_file
@@ -258,7 +258,7 @@ class Trainer:
 
         with torch.no_grad():
             result = analyze_rows((model.head.log_prob(h) for h in hidden()), ids[:-1], contexts=500)
-            softmaxes = (softmaxes_of(model.head, h) for h in hidden())
+            softmaxes = (model.head.softmaxes(h) for h in hidden())
             gradient = diagnose_gradient(model.head.weight, model.head.bias, softmaxes, ids[1:])
         return {
             "rank": result.rank,

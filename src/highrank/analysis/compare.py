@@ -26,7 +26,7 @@ from highrank.data.catalog import Level
 from highrank.data.corpus import Corpus
 from highrank.errors import UserError
 from highrank.evaluation.score import perplexity
-from highrank.heads import MoCHead, MoSHead
+from highrank.heads import MoCHead, SoftmaxHead
 from highrank.models.language_model import LanguageModel
 from highrank.progress import OnProgress, OnStage, no_stages
 from highrank.recipes.recipe import HeadName
@@ -205,8 +205,6 @@ def _predict_steps(
 
 
 def _describe(name: str, model: LanguageModel, reading: Reading) -> Side:
-    nll = reading.nll.double().mean().item()
-    if not isinstance(model.head, MoSHead):  # MoCHead is a MoSHead
-        return Side(name, "softmax", 1, model.n_parameters(), nll)
-    kind: HeadName = "moc" if isinstance(model.head, MoCHead) else "mos"
-    return Side(name, kind, model.head.n_components, model.n_parameters(), nll)
+    head = model.head
+    kind: HeadName = "softmax" if isinstance(head, SoftmaxHead) else "moc" if isinstance(head, MoCHead) else "mos"
+    return Side(name, kind, head.n_components, model.n_parameters(), reading.nll.double().mean().item())

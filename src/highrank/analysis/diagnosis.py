@@ -19,7 +19,6 @@ from highrank.analysis.argmax import Unargmaxable, find_unargmaxable
 from highrank.analysis.gradient import Shares, gradient_share, random_share, reach, summarize_shares
 from highrank.analysis.output_layer import OutputLayer, column_basis, describe_layer, mean_cosine
 from highrank.analysis.record import Analysis
-from highrank.heads import MoSHead, SoftmaxHead
 from highrank.progress import OnStage, no_stages
 
 GRADIENT_TOKENS = 2000  # enough for a mean share
@@ -87,7 +86,7 @@ def diagnose_gradient(
     weight = weight.double()
     bias = None if bias is None else bias.double()
     basis = column_basis(weight)
-    log_pi, h = (torch.cat(parts) for parts in zip(*softmaxes, strict=True))  # (T, K), (T, K, D)
+    log_pi, h = (torch.cat(parts).double() for parts in zip(*softmaxes, strict=True))  # (T, K), (T, K, D)
     components = h.shape[1]
     saturation = sum(map(mean_cosine, h.unbind(1))) / components
     shares = []
@@ -104,13 +103,3 @@ def diagnose_gradient(
     reached = reach(weight, bias, log_pi[few], h[few], targets[few])
     directions = components * (weight.shape[1] + 1)
     return GradientDiagnosis(saturation, share, summarize_shares(reached, random_share(directions, len(weight))))
-
-
-def softmaxes_of(layer: torch.nn.Module, g: Tensor) -> tuple[Tensor, Tensor]:
-    """Return log pi (t, K) and h (t, K, D) of an output layer for hidden states g (t, H), in float64."""
-    if isinstance(layer, MoSHead):
-        log_pi, h = layer.softmaxes(g)
-        return log_pi.double(), h.double()
-    h = layer.context(g) if isinstance(layer, SoftmaxHead) else g
-    h = h.double()[:, None]
-    return torch.zeros_like(h[..., 0]), h

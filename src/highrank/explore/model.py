@@ -19,7 +19,7 @@ from highrank.data.catalog import EOS, UNK
 from highrank.data.tokenizer import unknown_id
 from highrank.errors import UserError
 from highrank.explore.prefixes import PrefixCache
-from highrank.heads import Head, MoCHead, MoSHead, SoftmaxHead
+from highrank.heads import Head, MoCHead, MoSHead
 from highrank.ops.lstm import State
 from highrank.runs.folder import Run, display_names
 from highrank.runs.text_model import load
@@ -98,7 +98,7 @@ class RunModel:
         self.by_word = self.codec.level == "word"
         self.eos = self.codec.eos
         self.start = self.codec.index.get(" ", 0) if self.eos is None else self.eos  # text8 has no line ends
-        self.n_components = count_components(self.model.head)
+        self.n_components = 1 if isinstance(self.model.head, MoCHead) else self.model.head.n_components
         self._prefixes: PrefixCache[ReadPrefix] = PrefixCache(MAX_PREFIXES)
 
     def facts(self) -> dict[str, str]:
@@ -261,17 +261,7 @@ def added_texts(model: ExplorableModel, ids: list[int], context: str) -> list[st
     return parts
 
 
-def count_components(head: Head) -> int:
-    """Return K of a mixture of softmaxes, and 1 for heads with one softmax."""
-    return head.n_components if isinstance(head, MoSHead) and not isinstance(head, MoCHead) else 1
-
-
 def head_softmaxes(head: Head, g: Tensor) -> Softmaxes:
     """Return the softmaxes of a head for hidden states g (n, H). A MoC head has one, of its mixed context vector."""
-    if isinstance(head, MoSHead):  # MoCHead is a MoSHead
-        log_pi, h = head.softmaxes(g)
-    else:
-        assert isinstance(head, SoftmaxHead)
-        log_pi = g.new_zeros(len(g), 1)
-        h = head.context(g)[:, None]
+    log_pi, h = head.softmaxes(g)
     return Softmaxes(log_pi, F.linear(h, head.weight, head.bias))

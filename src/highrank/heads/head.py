@@ -18,6 +18,7 @@ class Head(nn.Module):
 
     in_features: int
     vocab_size: int
+    n_components: int  # K
     weight: nn.Parameter  # (V, D) word embeddings
     bias: nn.Parameter | None  # (V,)
     impl: Impl  # how `mos_nll` computes the loss
@@ -42,6 +43,10 @@ class Head(nn.Module):
 
     def components(self, g: Tensor) -> tuple[Tensor, Tensor]:
         """Return the mixture weights pi (..., K) and the context vectors h (..., K, D)."""
+        raise NotImplementedError
+
+    def softmaxes(self, g: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the log weights and context vectors of the softmaxes that predict: K for MoS, one for other heads."""
         raise NotImplementedError
 
     def margins(self, h: Tensor, targets: Tensor) -> Tensor | None:

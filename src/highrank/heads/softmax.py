@@ -32,6 +32,8 @@ class SoftmaxHead(Head):
     torch.Size([70, 12])
     """
 
+    n_components = 1
+
     def __init__(
         self,
         in_features: int,
@@ -73,19 +75,25 @@ class SoftmaxHead(Head):
 
     def components(self, g: Tensor) -> tuple[Tensor, Tensor]:
         """Return pi = 1 (..., 1) and the context vector h (..., 1, D): a mixture of one."""
+        log_pi, h = self.softmaxes(g)
+        return log_pi.exp(), h
+
+    def softmaxes(self, g: Tensor) -> tuple[Tensor, Tensor]:
+        """Return log pi = log 1 = 0 (..., 1) and the context vector h (..., 1, D)."""
         h = self.context(g).unsqueeze(-2)
-        return h.new_ones(h.shape[:-1], dtype=torch.promote_types(h.dtype, torch.float32)), h
+        return h.new_zeros(h.shape[:-1], dtype=torch.promote_types(h.dtype, torch.float32)), h
 
     def nll(
         self, g: Tensor, targets: Tensor, *, ignore_index: int | None = None, slab_bytes: int | None = None
     ) -> Tensor:
         """Return -log p of each target, shape (...), without building (N, V); `Head.nll` explains the options."""
         tokens = mask_padding(g, targets, self.vocab_size, ignore_index)
-        h = self.context(tokens.g).reshape(-1, 1, self.embed_dim)  # (N, 1, D)
+        log_pi, h = self.softmaxes(tokens.g)
+        h = h.reshape(-1, *h.shape[-2:])  # (N, 1, D)
         words = tokens.targets.reshape(-1)  # (N,)
         nll = mos_nll(
             h,
-            h.new_zeros(len(h), 1, dtype=torch.promote_types(h.dtype, torch.float32)),  # log pi = log 1
+            log_pi.reshape(-1, 1),  # (N, 1)
             self.weight,
             self.bias,
             words,

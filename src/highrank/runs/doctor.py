@@ -21,7 +21,6 @@ from highrank.analysis.diagnosis import (
     SoftmaxBlocks,
     diagnose_gradient,
     diagnose_weights,
-    softmaxes_of,
 )
 from highrank.analysis.hf import analyze_hf, check_causal, in_windows
 from highrank.analysis.matrix import WINDOW, Options, default_rows
@@ -117,7 +116,7 @@ def _open_run(folder: Path, device: torch.device) -> _Subject:
         for block in ids.split(WINDOW):
             hidden = model.backbone(block[:, None], state)
             state = hidden.state
-            yield softmaxes_of(head, hidden.g[:, 0])
+            yield head.softmaxes(hidden.g[:, 0])
 
     return _Subject(
         name=folder.resolve().name,
@@ -142,7 +141,10 @@ def _open_hf(name: str, device: torch.device, precision: "Precision") -> _Subjec
 
     def softmaxes(ids: Tensor) -> SoftmaxBlocks:
         for hidden in in_windows(model.hidden, ids, model.context):
-            yield softmaxes_of(model.layer, hidden)
+            if isinstance(model.layer, MoSHead):
+                yield model.layer.softmaxes(hidden)
+            else:
+                yield hidden.new_zeros(len(hidden), 1), hidden[:, None]
 
     def analyze(ids: Tensor, on_stage: OnStage, options: Options) -> Analysis:
         result = analyze_hf(model, ids, on_stage=on_stage, **options)
