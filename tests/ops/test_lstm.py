@@ -180,8 +180,8 @@ def test_packed_weights_get_a_new_mask_at_every_call(monkeypatch):
 
 
 @needs_kernels
-def test_packed_weights_have_the_second_derivatives_of_padded_ones():
-    """cuDNN's LSTM has none, so a function of the weights takes its place; the mask is that of `ones`."""
+def test_masked_packed_weights_have_the_gradients_of_padded_ones():
+    """The mask is that of `ones`."""
     seed, p, wide = torch.tensor([1], device=DEVICE), 0.3, (8, 16, torch.float16)
     ones = [torch.ones(s, device=DEVICE) for s in ((28, 5), (28, 7), (28,), (28,))]
     mask = kernel.unpack_gradients(
@@ -194,9 +194,7 @@ def test_packed_weights_have_the_second_derivatives_of_padded_ones():
         pad_weights(leaves[0], leaves[1] * mask, *leaves[2:], *wide),
     ):
         loss = sum(w.float().pow(3).sum() for w in packed)
-        once = torch.autograd.grad(loss, leaves, create_graph=True)
-        twice = torch.autograd.grad(sum(g.pow(2).sum() for g in once), leaves)
-        results.append([*once, *twice])
+        results.append(torch.autograd.grad(loss, leaves))
     for ours, expected in zip(*results, strict=True):
         assert ours.any()
         torch.testing.assert_close(ours, expected, rtol=4e-3, atol=1e-5)  # half precision, rounded in another order

@@ -57,7 +57,7 @@ def only_once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]
     @functools.wraps(backward)
     def checked(ctx: Any, upstream: Tensor) -> Any:
         if torch.is_grad_enabled():  # create_graph=True
-            raise RuntimeError("this loss has no second derivative: use impl='reference' for create_graph=True")
+            raise RuntimeError("create_graph=True needs the definition in plain torch: impl='reference' of a loss")
         with without_autocast(upstream.device.type):
             return backward(ctx, upstream)
 

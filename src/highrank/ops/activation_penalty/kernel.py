@@ -12,8 +12,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+
+from highrank.ops import only_once_differentiable
 
 try:
     import triton
@@ -41,10 +42,9 @@ class _ActivationPenalty(torch.autograd.Function):
         return partial.sum()
 
     @staticmethod
+    @only_once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         g, raw = ctx.saved_tensors
-        if torch.is_grad_enabled():  # create_graph=True needs operations that autograd can differentiate
-            return *_gradients(g, raw, upstream, 2 * ctx.alpha, 2 * ctx.beta), None, None
         length, batch, hidden = g.shape
         dg, draw = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (g, raw))
         _backward[(length * batch,)](
@@ -52,13 +52,6 @@ class _ActivationPenalty(torch.autograd.Function):
             *(*g.stride(), *raw.stride(), triton.next_power_of_2(hidden)),
         )
         return dg, draw, None, None
-
-
-def _gradients(g: Tensor, raw: Tensor, upstream: Tensor, alpha: float, beta: float) -> tuple[Tensor, Tensor]:
-    """Compute what `_backward` computes, in plain torch."""
-    step = F.pad(raw.float().diff(dim=0), (0, 0, 0, 0, 1, 1))  # (T + 1, B, H), zero beyond either end
-    change = step[:-1] - step[1:]
-    return (upstream * alpha * g.float()).to(g.dtype), (upstream * beta * change).to(raw.dtype)
 
 
 def _forward_kernel(

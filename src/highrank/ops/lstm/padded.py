@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from highrank.ops import HALF, has_kernels
 from highrank.ops.dropout import weight_dropout
@@ -86,23 +87,8 @@ class _PackedWeights(torch.autograd.Function):
         return kernel.pack_weights(w_ih, w_hh, b_ih, b_hh, inputs, hidden, dtype, seed, weight_drop)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return *_UnpackedGradients.apply(*grads, *ctx.unpack_arguments), *[None] * 5
-
-
-class _UnpackedGradients(torch.autograd.Function):
-    """The transpose of `_PackedWeights`, which is linear: each is the other's backward pass."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, g_ih: Tensor, g_hh: Tensor, gb_ih: Tensor, gb_hh: Tensor,
-        shape_ih: torch.Size, shape_hh: torch.Size, dtype: torch.dtype, seed: Tensor | None, weight_drop: float,
-    ) -> tuple[Tensor, ...]:  # fmt: skip
+    @once_differentiable  # as cuDNN's LSTM is
+    def backward(ctx: Any, g_ih: Tensor, g_hh: Tensor, gb_ih: Tensor, gb_hh: Tensor) -> tuple[Tensor | None, ...]:
         from highrank.ops.lstm import kernel
 
-        ctx.pack_arguments = g_ih.shape[1], g_hh.shape[1], g_hh.dtype, seed, weight_drop
-        return kernel.unpack_gradients(g_ih, g_hh, gb_ih, gb_hh, shape_ih, shape_hh, dtype, seed, weight_drop)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return *_PackedWeights.apply(*grads, *ctx.pack_arguments), *[None] * 5
+        return *kernel.unpack_gradients(g_ih, g_hh, gb_ih, gb_hh, *ctx.unpack_arguments), *[None] * 5
