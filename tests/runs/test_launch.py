@@ -71,6 +71,53 @@ def test_callbacks_follow_the_progress(here):
     assert epochs == [1, 2]
 
 
+class Recorder(Callbacks):
+    def __init__(self):
+        self.events = []
+
+    def training_started(self, setup):
+        self.setup = setup
+        self.events.append("started")
+
+    def epoch_started(self, epoch, rows, row):
+        self.events.append(epoch)
+
+    def training_ended(self):
+        self.events.append("ended")
+
+
+def test_callbacks_are_called_when_training_starts_and_ends(here):
+    callbacks = Recorder()
+    run = train("toy", max_epochs=1, callbacks=callbacks)
+    assert callbacks.events == ["started", 1, "ended"]
+    assert callbacks.setup.folder == run.folder
+    assert callbacks.setup.corpus.name == callbacks.setup.recipe.data.corpus == str(here / "toy")
+
+
+def test_callbacks_are_called_when_training_fails(here):
+    callbacks = Recorder()
+
+    def fail():
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        train("toy", callbacks=callbacks, should_stop=fail)
+    assert callbacks.events == ["started", 1, "ended"]
+
+
+def test_a_training_that_is_stopped_is_saved_and_not_evaluated(here):
+    run = train("toy", should_stop=lambda: True)
+    assert (run.outcome, run.summary) == ("interrupted", None)
+    assert Run(run.folder).has_checkpoint()
+
+
+def test_settings_may_be_texts(here):
+    run = train("toy", max_epochs=0)
+    texts = [f"{key}={value}" for key, value in CHANGES.items()]
+    other = highrank.train("ptb-mos", "toy", settings=texts, device="cpu", max_epochs=0)
+    assert Run(other.folder).recipe() == Run(run.folder).recipe()
+
+
 @pytest.mark.parametrize(
     ("options", "name"),
     [

@@ -163,14 +163,12 @@ def test_the_death_of_a_rank_ends_the_others_with_a_checkpoint_to_resume(tmp_pat
     assert train_run(SHORT, toy_corpus, Run(tmp_path / "run"), CPU, resume=True) == "finished"
 
 
-def launch_in(ranks, folder):
-    """Start a new run in a folder, without training; return the class of the error."""
+def train_in(ranks, folder):
+    """Start a new run in a folder; return the class of the error."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(launch, "joined", lambda device: contextlib.nullcontext(ranks))
-        options = {"data_dir": None, "device": CPU, "resume": False, "init_from": None, "finetune": False}
         try:
-            with launch.launching("ptb-mos", [f"data.corpus={folder.parent / 'toy'}"], folder=folder, **options):
-                return None
+            launch.train_recipe("ptb-mos", folder.parent / "toy", out=folder, device=CPU, max_epochs=0)
         except UserError as error:
             return type(error)
 
@@ -179,4 +177,4 @@ def test_no_rank_starts_in_the_folder_of_another_run(tmp_path, toy_corpus):
     """Or it would restore the checkpoint of that run, and call it damaged."""
     train_run(changed(max_epochs=1), toy_corpus, Run(tmp_path / "run"), CPU)
     (tmp_path / "ranks").mkdir()
-    assert in_ranks(2, tmp_path / "ranks", launch_in, tmp_path / "run") == [UserError, RankLostError]
+    assert in_ranks(2, tmp_path / "ranks", train_in, tmp_path / "run") == [UserError, RankLostError]

@@ -8,17 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from highrank.cli.console import note, out, print_written, say
+from highrank.cli.console import print_written, say
 from highrank.cli.options import DataDir, Device, complete_recipe, parse_seconds
-from highrank.cli.signals import stop_on_signal
 
 if TYPE_CHECKING:
     from highrank.data.corpus import Corpus
     from highrank.data.dialog import DialogCorpus
-    from highrank.runs.launch import Launch
     from highrank.runs.record import RunRecord
-
-LARGE_VOCABULARY = 50_000  # on a CPU, where the time of an update grows with it
 
 
 def train(
@@ -73,67 +69,27 @@ def train(
 
       torchrun --nproc-per-node 8 -m highrank train 1b-mos --data-dir corpora
     """
-    from highrank.cli.training_progress import show_training
-    from highrank.runs.launch import launching
+    from highrank.cli.training_display import TrainingDisplay
+    from highrank.runs.launch import train_recipe
 
     seconds = parse_seconds(time_budget) if time_budget else None
-    with launching(
-        recipe, settings or [], folder=output, data_dir=data_dir, device=device, resume=resume, init_from=init_from,
-        finetune=finetune,
-    ) as launch:  # fmt: skip
-        run = launch.run
-        corpus = launch.corpus
-        ranks = launch.ranks
-        on_cpu = launch.device.type == "cpu"
-        out.quiet = not ranks.first
-        if ranks.first:
-            _announce(launch)
-            default = run.folder.with_name(launch.recipe.name)
-            if output is None and not resume and run.folder != default:
-                note(f"{default} exists, so this is a new run; --resume would continue one.")
-        with stop_on_signal() as signals, show_training(out, max_epochs, seconds, corpus.level, on_cpu) as callbacks:
-            outcome = launch.train(
-                graphs=graphs, callbacks=callbacks, max_epochs=max_epochs, time_budget=seconds,
-                checkpoint_every=checkpoint_every, should_stop=lambda: bool(signals),
-            )  # fmt: skip
-    command = resume_command(launch.recipe.name, run.folder)
-    if outcome == "interrupted":
+    display = TrainingDisplay(max_epochs, seconds, is_new_default=output is None and not resume)
+    trained = train_recipe(
+        recipe, settings=settings, out=output, data_dir=data_dir, device=device, max_epochs=max_epochs,
+        time_budget=seconds, checkpoint_every=checkpoint_every, graphs=graphs, resume=resume, init_from=init_from,
+        finetune=finetune, callbacks=display, should_stop=display.should_stop,
+    )  # fmt: skip
+    command = resume_command(recipe, trained.folder)
+    if trained.outcome == "interrupted":
         say(f"Stopped and saved. Continue with:\n  {command}")
-        raise typer.Exit(0 if ranks.connected else 130)  # torchrun would report a failure
-    if not ranks.first:
-        return
-    trained = launch.evaluate(outcome, lambda: say("evaluating the best weights on valid and test ..."))
+        raise typer.Exit(0 if _has_torchrun() else 130)  # torchrun would report a failure
     if trained.summary is None:
         say(f"Paused and saved before the end of the first epoch. Continue with:\n  {command}")
         return
-    _print_scores(trained.summary, corpus)
-    print_written(run.folder)
-    if outcome != "finished":
-        say(f"Paused ({outcome}). Continue with:\n  {command}")
-
-
-def _announce(launch: "Launch") -> None:
-    """Print what is trained: corpus, tokens, vocabulary, parameters and device; note what may go wrong."""
-    from highrank.cli.data_make import note_unseen
-    from highrank.data.corpus import Corpus
-    from highrank.runs.training import count_parameters
-
-    recipe = launch.recipe
-    corpus = launch.corpus
-    size = f"{len(corpus.splits['train']):,} training tokens" if isinstance(corpus, Corpus) else corpus.extent
-    processes = f"{launch.ranks.size} processes, " if launch.ranks.size > 1 else ""
-    say(
-        f"{recipe.name} on {Path(corpus.name).name}: {size}, vocabulary {corpus.vocab_size:,}, "
-        f"{count_parameters(recipe, corpus.vocab_size):,} parameters, {processes}{launch.device}, "
-        f"in {launch.run.folder}"
-    )
-    if isinstance(corpus, Corpus):
-        note_unseen(corpus)
-    if launch.device.type == "cpu" and corpus.vocab_size > LARGE_VOCABULARY:
-        note(
-            f"A vocabulary of {corpus.vocab_size:,} is very slow on a CPU: use a GPU, or limit it with "
-            "--max-vocab of 'highrank data make' or 'prepare'."
-        )
+    _print_scores(trained.summary, display.setup.corpus)
+    print_written(trained.folder)
+    if trained.outcome != "finished":
+        say(f"Paused ({trained.outcome}). Continue with:\n  {command}")
 
 
 def _print_scores(summary: "RunRecord", corpus: "Corpus | DialogCorpus") -> None:
@@ -153,9 +109,14 @@ def _print_scores(summary: "RunRecord", corpus: "Corpus | DialogCorpus") -> None
 def resume_command(recipe: str, folder: Path) -> str:
     """Return the command that continues a run, with as many processes as train it now."""
     program = "highrank"
-    if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun started this process
+    if _has_torchrun():
         machines = os.environ["GROUP_WORLD_SIZE"]
         # Processes do not know where the machines meet.
         meeting = "" if machines == "1" else f"--nnodes {machines} --rdzv-backend c10d --rdzv-endpoint HOST:PORT "
         program = f"torchrun {meeting}--nproc-per-node {os.environ['LOCAL_WORLD_SIZE']} -m highrank"
     return f"{program} train {recipe} --out {shlex.quote(str(folder))} --resume"
+
+
+def _has_torchrun() -> bool:
+    """Return whether torchrun started this process."""
+    return "TORCHELASTIC_RUN_ID" in os.environ

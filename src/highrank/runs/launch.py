@@ -1,11 +1,10 @@
 """Train by a recipe, from its name to the evaluated run: `highrank.train`."""
 
-import contextlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 import torch
 
@@ -22,9 +21,9 @@ from highrank.runs.corpora import load_data, run_data
 from highrank.runs.folder import Run
 from highrank.runs.record import RunRecord, summarize
 from highrank.runs.training import train_run
-from highrank.training.callbacks import Callbacks
-from highrank.training.loop import Limits, Outcome
-from highrank.training.ranks import Ranks, joined, rank_device
+from highrank.training.callbacks import Callbacks, TrainingSetup
+from highrank.training.loop import Outcome
+from highrank.training.ranks import joined, rank_device
 
 ROOT = Path("runs")  # of runs without a folder of their own
 
@@ -47,7 +46,7 @@ def train_recipe(
     recipe: str | AnyRecipe,
     corpus: AnyPath | None = None,
     *,
-    settings: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] | Sequence[str] | None = None,
     out: AnyPath | None = None,
     data_dir: AnyPath | None = None,
     device: str | torch.device = "auto",
@@ -59,78 +58,27 @@ def train_recipe(
     init_from: AnyPath | None = None,
     finetune: bool = False,
     callbacks: Callbacks | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> TrainedRun:
     """Train a model by a recipe, save it as a run, and evaluate its best weights.
 
     `corpus` is the name or the folder of a corpus; by default, it is the recipe's own. `settings` change values of the
-    recipe, such as {"train.lr": 15}. `out` is the run folder; by default, it is runs/RECIPE, numbered if it exists.
-    Training pauses after `max_epochs` epochs, counted over the whole run, or after `time_budget` seconds. `resume`
-    continues a run, the latest one of the recipe if there is no `out`. `callbacks` follow the progress, and
-    `runs.training.train_run` explains the rest.
+    recipe, such as {"train.lr": 15} or ["train.lr=15"]. `out` is the run folder; by default, it is runs/RECIPE,
+    numbered if it exists. Training pauses after `max_epochs` epochs, counted over the whole run, after `time_budget`
+    seconds, or when `should_stop` returns True; in that case nothing is evaluated. `resume` continues a run, the latest
+    one of the recipe if there is no `out`. `callbacks` follow the progress, and `runs.training.train_run` explains the
+    rest. Of several processes that torchrun started, the first one evaluates.
     """
-    changes = {**({} if corpus is None else {"data.corpus": corpus}), **(settings or {})}
-    texts = [f"{key}={format_setting(value)}" for key, value in changes.items()]
-    with launching(
-        recipe, texts, folder=optional_path(out), data_dir=optional_path(data_dir), device=device, resume=resume,
-        init_from=optional_path(init_from), finetune=finetune,
-    ) as launch:  # fmt: skip
-        outcome = launch.train(
-            graphs=graphs, callbacks=callbacks, max_epochs=max_epochs, time_budget=time_budget,
-            checkpoint_every=checkpoint_every,
-        )  # fmt: skip
-    return launch.evaluate(outcome)
-
-
-@dataclass(frozen=True)
-class Launch:
-    """A training that is ready to start, in this process alone or in each of several."""
-
-    recipe: AnyRecipe
-    corpus: Corpus | DialogCorpus
-    run: Run
-    device: torch.device
-    ranks: Ranks
-    resume: bool
-    init_from: Path | None
-    finetune: bool
-    data_dir: Path | None
-
-    def train(self, *, graphs: bool, callbacks: Callbacks | None, **limits: Unpack[Limits]) -> Outcome:
-        """Train until the run ends or pauses, and return why. Every process calls it, within `launching`."""
-        return train_run(
-            self.recipe, self.corpus, self.run, self.device, resume=self.resume, init_from=self.init_from,
-            finetune=self.finetune, data_dir=self.data_dir, ranks=self.ranks, graphs=graphs, callbacks=callbacks,
-            **limits,
-        )  # fmt: skip
-
-    def evaluate(self, outcome: Outcome, on_start: Callable[[], object] = lambda: None) -> TrainedRun:
-        """Evaluate the best weights and write summary.json, in the first process, once `launching` has ended.
-
-        A run that was interrupted or has no weights yet is not evaluated. `on_start` is called before an evaluation.
-        """
-        if outcome == "interrupted" or self.run.model_file is None or not self.ranks.first:
-            return TrainedRun(self.run.folder, outcome, None, None, None)
-        on_start()
-        summary = summarize(self.run, self.corpus, self.device, outcome)
-        return TrainedRun(self.run.folder, outcome, summary.valid_ppl, summary.test_ppl, summary)
-
-
-@contextlib.contextmanager
-def launching(
-    recipe: str | AnyRecipe,
-    settings: Sequence[str],
-    *,
-    folder: Path | None,
-    data_dir: Path | None,
-    device: str | torch.device,
-    resume: bool,
-    init_from: Path | None,
-    finetune: bool,
-) -> Iterator[Launch]:
-    """Join the other processes, check the arguments, choose the run folder and load the corpus."""
+    given = settings or {}
+    texts = [f"{key}={format_setting(value)}" for key, value in given.items()] if isinstance(given, Mapping) else given
+    if corpus is not None:
+        texts = [f"data.corpus={corpus}", *texts]
+    folder = optional_path(out)
+    data_folder = optional_path(data_dir)
+    callbacks = callbacks or Callbacks()
     device = rank_device(find_device(device))
     with joined(device) as ranks:
-        chosen = override(get_recipe(recipe) if isinstance(recipe, str) else recipe, list(settings))
+        chosen = override(get_recipe(recipe) if isinstance(recipe, str) else recipe, list(texts))
         if finetune and not resume:
             raise UserError("finetuning continues an existing run: add --resume (resume=True).")
         if init_from and resume:
@@ -138,19 +86,37 @@ def launching(
         run = ranks.broadcast(_default_run(chosen.name, resume) if folder is None else Run(folder))
         if resume:
             stored = run.recipe()
-            _check_same_recipe(stored, chosen, settings, run.folder, data_dir)
+            _check_same_recipe(stored, chosen, texts, run.folder, data_folder)
             chosen = stored
-            corpus = run_data(run.folder, data_dir)
+            data = run_data(run.folder, data_folder)
         else:
             if ranks.first:
                 _check_new(run)
             ranks.wait()  # for this check: the others would restore the checkpoint of the run that is in the way
-            corpus = load_data(chosen, data_dir)
-            # The name of a user's own corpus is its absolute path, so that later commands find it from any folder.
-            chosen = override(chosen, [f"data.corpus={corpus.name}"])
-            if isinstance(corpus, Corpus):  # a folder with a tokenizer has a level of its own
-                chosen = override(chosen, [f"data.level={corpus.level}"])
-        yield Launch(chosen, corpus, run, device, ranks, resume, init_from, finetune, data_dir)
+            data = load_data(chosen, data_folder)
+            chosen = _resolve_data(chosen, data)
+        callbacks.training_started(TrainingSetup(chosen, data, run.folder, device, ranks))
+        try:
+            outcome = train_run(
+                chosen, data, run, device, resume=resume, init_from=optional_path(init_from), finetune=finetune,
+                data_dir=data_folder, graphs=graphs, callbacks=callbacks, ranks=ranks, max_epochs=max_epochs,
+                time_budget=time_budget, checkpoint_every=checkpoint_every, should_stop=should_stop,
+            )  # fmt: skip
+        finally:
+            callbacks.training_ended()
+    if outcome == "interrupted" or run.model_file is None or not ranks.first:
+        return TrainedRun(run.folder, outcome, None, None, None)
+    callbacks.message("evaluating the best weights on valid and test ...")
+    summary = summarize(run, data, device, outcome)
+    return TrainedRun(run.folder, outcome, summary.valid_ppl, summary.test_ppl, summary)
+
+
+def _resolve_data(recipe: AnyRecipe, data: Corpus | DialogCorpus) -> AnyRecipe:
+    """Return the recipe with the path of a user's own corpus, for commands in any folder, and the level of its text."""
+    settings = [f"data.corpus={data.name}"]
+    if isinstance(data, Corpus):  # a folder with a tokenizer has a level of its own
+        settings.append(f"data.level={data.level}")
+    return override(recipe, settings)
 
 
 def _check_new(run: Run) -> None:

@@ -1,8 +1,27 @@
-"""What training reports while it runs: metrics as dataclasses, and callbacks for displaying them."""
+"""What training reports while it runs: its setup and metrics as dataclasses, and callbacks for displaying them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
+
+import torch
+
+from highrank.data.corpus import Corpus
+from highrank.data.dialog import DialogCorpus
+from highrank.recipes import AnyRecipe
+from highrank.training.ranks import Ranks
+
+
+@dataclass(frozen=True)
+class TrainingSetup:
+    """What is trained, on what, and where."""
+
+    recipe: AnyRecipe
+    corpus: Corpus | DialogCorpus
+    folder: Path  # of the run
+    device: torch.device
+    ranks: Ranks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +64,12 @@ class EpochMetrics:
 class Callbacks:
     """Training callbacks. Every method is a no-op by default."""
 
+    def training_started(self, setup: TrainingSetup) -> None:
+        """Called once the recipe, the corpus and the run folder are chosen, before the model is built."""
+
+    def training_ended(self) -> None:
+        """Called when the run has ended or paused, or failed with an error. An evaluation may follow."""
+
     def epoch_started(self, epoch: int, rows: int, row: int) -> None:
         """Called before the first update of an epoch, or at `row` of `rows` where a resumed run continues.
 
@@ -61,11 +86,19 @@ class Callbacks:
         """Called with one line about an event, such as the start of a stage."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class CallbackList(Callbacks):
     """Several callbacks, called one after the other."""
 
     callbacks: Sequence[Callbacks]
+
+    def training_started(self, setup: TrainingSetup) -> None:
+        for callbacks in self.callbacks:
+            callbacks.training_started(setup)
+
+    def training_ended(self) -> None:
+        for callbacks in self.callbacks:
+            callbacks.training_ended()
 
     def epoch_started(self, epoch: int, rows: int, row: int) -> None:
         for callbacks in self.callbacks:
