@@ -40,6 +40,13 @@ def test_a_run_resumes_and_counts_epochs_over_the_whole_run(here):
     assert (second.outcome, second.summary.epochs) == ("finished", 3)
 
 
+def test_a_run_resumes_with_the_same_corpus_but_without_its_data_folder(here):
+    (here / "corpora").mkdir()
+    (here / "toy").rename(here / "corpora" / "toy")
+    first = train("toy", data_dir="corpora", max_epochs=0)
+    assert train("toy", resume=True, max_epochs=0).folder == first.folder
+
+
 def test_the_run_that_was_trained_last_is_resumed(here):
     first = train("toy", max_epochs=0)
     second = train("toy", max_epochs=0)

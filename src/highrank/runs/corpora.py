@@ -58,12 +58,8 @@ def run_corpus(folder: Path, data_dir: AnyPath | None) -> Corpus:
 
 def run_data(folder: Path, data_dir: AnyPath | None) -> Corpus | DialogCorpus:
     """Load the corpus that a run was trained on, and check that its text has not changed."""
-    data_dir = optional_path(data_dir)
     run = Run(folder)
-    info = run.info()
-    # The stored folder may not exist if the run was started on another machine.
-    if data_dir is None and info.data_dir is not None and Path(info.data_dir).is_dir():
-        data_dir = Path(info.data_dir)
+    data_dir = run_data_dir(run, data_dir)
     recipe = run.recipe()
     name = recipe.data.corpus
     suffix = ".jsonl" if isinstance(recipe, DialogRecipe) else ".txt"
@@ -76,6 +72,14 @@ def run_data(folder: Path, data_dir: AnyPath | None) -> Corpus | DialogCorpus:
                 "contains it as data_dir."
             ) from None
     corpus = load_data(override(recipe, [f"data.corpus={name}"]), data_dir)
-    if corpus.fingerprint != info.corpus_fingerprint:
+    if corpus.fingerprint != run.info().corpus_fingerprint:
         raise UserError(f"the text of {corpus.name} has changed since {folder} was trained on it: restore the files.")
     return corpus
+
+
+def run_data_dir(run: Run, data_dir: AnyPath | None) -> Path | None:
+    """Return `data_dir`, or else the one that the run started with, unless it was on another machine."""
+    stored = run.info().data_dir
+    if data_dir is None and stored is not None and Path(stored).is_dir():
+        return Path(stored)
+    return optional_path(data_dir)

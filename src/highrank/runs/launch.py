@@ -17,7 +17,7 @@ from highrank.errors import UserError
 from highrank.files import AnyPath, optional_path, output_folder, unused_folder
 from highrank.recipes import AnyRecipe, DialogRecipe, get_recipe
 from highrank.recipes.settings import flat, format_setting, override
-from highrank.runs.corpora import load_data, run_data
+from highrank.runs.corpora import load_data, run_data, run_data_dir
 from highrank.runs.folder import Run
 from highrank.runs.record import RunRecord, summarize
 from highrank.runs.training import train_run
@@ -78,18 +78,18 @@ def train_recipe(
     callbacks = callbacks or Callbacks()
     device = rank_device(find_device(device))
     with joined(device) as ranks:
-        chosen = override(get_recipe(recipe) if isinstance(recipe, str) else recipe, list(texts))
+        chosen = get_recipe(recipe) if isinstance(recipe, str) else recipe
         if finetune and not resume:
             raise UserError("finetuning continues an existing run: add --resume (resume=True).")
         if init_from and resume:
             raise UserError("the weights of another run start a new run: leave out --resume (resume=True).")
         run = ranks.broadcast(_default_run(chosen.name, resume) if folder is None else Run(folder))
         if resume:
-            stored = run.recipe()
-            _check_same_recipe(stored, chosen, texts, run.folder, data_folder)
-            chosen = stored
+            _check_same_recipe(run, chosen.name, texts, data_folder)
+            chosen = run.recipe()
             data = run_data(run.folder, data_folder)
         else:
+            chosen = override(chosen, list(texts))
             if ranks.first:
                 _check_new(run)
             ranks.wait()  # for this check: the others would restore the checkpoint of the run that is in the way
@@ -145,29 +145,30 @@ def _last_trained(run: Run) -> float:
     return (file if file.exists() else run.folder).stat().st_mtime
 
 
-def _check_same_recipe(
-    stored: AnyRecipe, chosen: AnyRecipe, settings: Sequence[str], folder: Path, data_dir: Path | None
-) -> None:
+def _check_same_recipe(run: Run, name: str, settings: Sequence[str], data_dir: Path | None) -> None:
     """Raise a UserError that names the recipe, or those of `settings`, that differ from what the run started with.
 
     Settings that are not given again stay as they were.
     """
-    if chosen.name != stored.name:
-        raise UserError(f"{folder} is a run of {stored.name}, not of {chosen.name}: name {stored.name} to resume it.")
+    stored = run.recipe()
+    if name != stored.name:
+        raise UserError(f"{run.folder} is a run of {stored.name}, not of {name}: name {stored.name} to resume it.")
     old = flat(stored.resolved())
-    new = flat(chosen.resolved())
-    suffix = ".jsonl" if isinstance(chosen, DialogRecipe) else ".txt"
-    if own := own_folder(new["data.corpus"], data_dir, suffix):
-        new["data.corpus"] = str(own)
+    new = flat(override(stored, list(settings)).resolved())
+    if new["data.corpus"] != old["data.corpus"]:
+        suffix = ".jsonl" if isinstance(stored, DialogRecipe) else ".txt"
+        if own := own_folder(new["data.corpus"], run_data_dir(run, data_dir), suffix):
+            new["data.corpus"] = str(own)
     if new["train.precision"] == "auto":
         new["train.precision"] = old["train.precision"]  # chosen when the run started
-    if new.get("data.level") == "word" and (folder / TOKENIZER).exists():
+    if new.get("data.level") == "word" and (run.folder / TOKENIZER).exists():
         new["data.level"] = old["data.level"]  # that of the tokenizer
-    given = dict.fromkeys(setting.partition("=")[0] for setting in settings)
     changes = [
-        f"{key} = {format_setting(old[key])}, not {format_setting(new[key])}" for key in given if new[key] != old[key]
+        f"{key} = {format_setting(value)}, not {format_setting(new[key])}"
+        for key, value in old.items()
+        if new[key] != value
     ]
     if changes:
         raise UserError(
-            f"{folder} was started with {'; '.join(changes)}: resume it without changes, or start a new run."
+            f"{run.folder} was started with {'; '.join(changes)}: resume it without changes, or start a new run."
         )
