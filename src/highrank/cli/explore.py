@@ -54,9 +54,9 @@ def explore(
         analysis = DEFAULT_ANALYSIS
     torch_device = find_device(device)
     with listen(host, port) as listener:  # before the models are read, which takes longer than finding a port in use
-        explorers = [Explorer(model) for model in open_models(runs, torch_device)]
-        app = create_app(explorers, host=host, analysis=analysis, data_dir=data_dir)
         address, port = listener.getsockname()[:2]
+        explorers = [Explorer(model) for model in open_models(runs, torch_device)]
+        app = create_app(explorers, address=address, analysis=analysis, data_dir=data_dir)
         url = f"http://{f'[{address}]' if ':' in address else address}:{port}/"
         say(f"Exploring at {url} (Ctrl-C ends)")
         sys.stdout.flush()  # a pipe would show it at the end only

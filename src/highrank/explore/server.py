@@ -1,8 +1,8 @@
 """The web server of the explorer: one page, and the explorers behind it as JSON.
 
-A page of another site must not use it. So the Host header must be an address, "localhost" or the name the server was
-started with (a site whose name is made to point at 127.0.0.1 sends its own name), and requests must be JSON (which
-other sites cannot send without asking first). The page itself may load nothing from elsewhere.
+A page of another site must not use it. So requests must be JSON (which other sites cannot send without asking first),
+and a server that only this machine can reach answers to the names of this machine only (a site whose name is made to
+point at 127.0.0.1 sends its own name in the Host header). The page itself may load nothing from elsewhere.
 """
 
 import base64
@@ -16,17 +16,16 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from highrank.errors import UserError
 from highrank.explore.explorer import Explorer
@@ -61,11 +60,11 @@ class GenerateRequest:
 def create_app(
     explorers: Sequence[Explorer],
     *,
-    host: str = "localhost",
+    address: str = "127.0.0.1",
     analysis: Path | None = None,
     data_dir: Path | None = None,
 ) -> Starlette:
-    """Return the web application that shows the given models."""
+    """Return the web application that shows the given models to those who can reach `address`."""
     page = (files("highrank.explore") / "page.html").read_text(encoding="utf-8")
     overviews = to_json([overview(explorer.model, analysis) for explorer in explorers])
     usage: dict[int, Any] = {}
@@ -121,7 +120,7 @@ def create_app(
             Route("/read", read, methods=["POST"]),
             Route("/generate", generate, methods=["POST"]),
         ],
-        middleware=[Middleware(HostCheck, host=host)],
+        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=allowed_hosts(address), www_redirect=False)],
         exception_handlers={HTTPException: show_error},
     )
 
@@ -142,26 +141,11 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-class HostCheck:
-    """Refuses requests whose Host header is a name other than localhost or the given one."""
-
-    def __init__(self, app: ASGIApp, host: str) -> None:
-        self.app = app
-        self.names = {"localhost", host.lower()}
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not self.allows(Request(scope).headers.get("host", "")):
-            await PlainTextResponse("wrong Host header", 400)(scope, receive, send)
-            return
-        await self.app(scope, receive, send)
-
-    def allows(self, header: str) -> bool:
-        """Return whether a Host header, with or without a port, names this machine."""
-        try:
-            name = urlsplit(f"//{header}").hostname or ""
-            return name in self.names or bool(ipaddress.ip_address(name))
-        except ValueError:
-            return False
+def allowed_hosts(address: str) -> list[str]:
+    """Return the names in the Host header that a server on this address answers; "*" stands for any."""
+    if ipaddress.ip_address(address).is_loopback:
+        return ["localhost", "[::1]", address]
+    return ["*"]  # this machine may have any name in its network
 
 
 T = TypeVar("T", ReadRequest, GenerateRequest)
