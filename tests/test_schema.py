@@ -6,7 +6,9 @@ from typing import Literal
 
 import pytest
 
-from highrank.schema import SchemaError, from_json, to_json
+from highrank.errors import UserError
+from highrank.files import write_json
+from highrank.schema import SchemaError, from_json, read_as, to_json
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,12 @@ def test_a_whole_number_is_a_float():
 def test_an_error_names_the_key(change, key):
     with pytest.raises(SchemaError, match=f'"{key}"'):
         from_json(Outer, to_json(OUTER) | change)
+
+
+def test_a_file_with_an_unknown_key_may_be_from_another_version(tmp_path):
+    write_json(tmp_path / "inner.json", {"name": "x", "colour": "red"})
+    with pytest.raises(UserError, match=r"version.*colour"):
+        read_as(Inner, tmp_path / "inner.json", "inner")
 
 
 def test_a_missing_key_is_named():

@@ -25,6 +25,10 @@ class SchemaError(ValueError):
     """A value does not have the shape that its dataclass describes; the message names the key."""
 
 
+class UnknownKeyError(SchemaError):
+    """A dataclass has no such field."""
+
+
 def from_json(cls: type[T], data: Any) -> T:
     """Build a `cls` from parsed JSON. Missing keys take the field's default; unknown keys are an error."""
     value: T = _build(cls, data, key="")
@@ -35,6 +39,8 @@ def read_as(cls: type[T], path: Path, what: str, fix: str = "restore or recreate
     """Read a JSON file as a `cls`. If it is not one, raise a UserError that names the file, the key and the fix."""
     try:
         return from_json(cls, read_json(path, what))
+    except UnknownKeyError as error:
+        raise UserError(f"the {what} at {path} may be from another version of highrank ({error}): {fix}.") from None
     except SchemaError as error:
         raise UserError(f"the {what} at {path} is damaged ({error}): {fix}.") from None
 
@@ -100,7 +106,7 @@ def _build_dataclass(cls: Any, value: Any, key: str) -> Any:
     fields = {f.name: f for f in dataclasses.fields(cls)}
     for name in value:
         if name not in fields:
-            raise SchemaError(f'"{_join(key, name)}" is not a known key')
+            raise UnknownKeyError(f'"{_join(key, name)}" is not a known key')
     built = {}
     for name, field in fields.items():
         if name in value:

@@ -56,7 +56,7 @@ def test_a_run_becomes_a_model_of_transformers(place, trained):
 
     from highrank import load
 
-    highrank("export", "run", "--hf", "model", cwd=place)
+    assert not highrank("export", "run", "--hf", "model", cwd=place).stderr
     loaded = load(trained)
     ours = loaded.model
     model = AutoModelForCausalLM.from_pretrained(place / "model")

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shlex
 
 import pytest
 
@@ -28,6 +29,12 @@ def text(tmp_path):
 def train(cwd, corpus, *arguments, recipe="small-mos", out="run", check=0):
     small = settings(f"data.corpus={corpus}")
     return highrank("train", recipe, *small, "--max-epochs", 1, "--out", out, *arguments, cwd=cwd, check=check)
+
+
+def test_the_suggested_command_trains_on_a_folder_with_a_space(text):
+    made = highrank("data", "make", "book.txt", "--out", "my text", cwd=text)
+    command = made.stdout.splitlines()[-1]
+    highrank(*shlex.split(command)[1:], "--max-epochs", 0, cwd=text)
 
 
 def test_bpe_from_a_file_to_a_comparison(text):

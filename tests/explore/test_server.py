@@ -55,7 +55,9 @@ def test_usage_is_measured_on_validation_text(client):
     assert sum(component["responsibility"] for component in usage) == pytest.approx(1, abs=1e-4)
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:8642", "127.0.0.1.evil.example", "192.168.0.7", "", "[::1"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8642", "127.0.0.1.evil.example", "192.168.0.7", "", "[::1"]
+)
 def test_another_host_is_refused(client, host):
     assert client.get("/", headers={"Host": host}).status_code == 400
 

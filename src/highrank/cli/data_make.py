@@ -1,5 +1,6 @@
 """`highrank data make`: a corpus of your own text."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -62,7 +63,12 @@ def make(
         note_unknown(description.tokens, description.unknown, larger=larger, smaller="raise --min-count")
     print_written(output, as_json=as_json)
     if not as_json:
-        say(f"Train on it with:\n  highrank train small-mos --set data.corpus={output}")
+        say(f"Train on it with:\n  {train_command('small-mos', output)}")
+
+
+def train_command(recipe: str, corpus: Path) -> str:
+    """Return the command that trains a recipe on a corpus folder."""
+    return f"highrank train {recipe} --set {shlex.quote(f'data.corpus={corpus}')}"
 
 
 def print_counts(name: str, level: str, vocabulary: int, tokens: dict[str, int], unknown: dict[str, int]) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from highrank.cli.console import print_written, progress, say
-from highrank.cli.data_make import note_unknown, print_counts
+from highrank.cli.data_make import note_unknown, print_counts, train_command
 
 
 def prepare(
@@ -49,7 +49,7 @@ def prepare(
     print_counts(output.name, "word", done.vocabulary, done.tokens, done.unknown)
     note_unknown(done.tokens, done.unknown, larger="raise --max-vocab", smaller="lower --max-vocab")
     print_written(output)
-    say(f"Train on it with:\n  highrank train {recipe} --set data.corpus={output}")
+    say(f"Train on it with:\n  {train_command(recipe, output)}")
 
 
 def verify_prepared(folder: Path) -> None:

@@ -93,4 +93,4 @@ def _format_results(record: "RunRecord") -> str:
         for name, result in results.items()
         if result is not None
     ]
-    return f"{record.recipe}, {record.epochs} epochs: {'; '.join(parts)}"
+    return f"{record.recipe}, {record.epochs} epoch{'' if record.epochs == 1 else 's'}: {'; '.join(parts)}"

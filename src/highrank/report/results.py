@@ -24,8 +24,9 @@ class Origin:
 
     def training(self) -> str:
         """Return the amount of training: 125 epochs, 9.1 min of one H200; in 2 pieces."""
-        time = keep_together(f"{self.epochs} epochs") + ", " + keep_together(f"{(self.seconds or 0) / 60:.1f} min")
-        return f"{time} of {self.processes if self.processes > 1 else 'one'} {self.machine}" + (
+        epochs = keep_together(f"{self.epochs} epoch{'' if self.epochs == 1 else 's'}")
+        minutes = keep_together(f"{(self.seconds or 0) / 60:.1f} min")
+        return f"{epochs}, {minutes} of {self.processes if self.processes > 1 else 'one'} {self.machine}" + (
             f"; {self.about}" if self.about else ""
         )
 
