@@ -57,9 +57,9 @@ def test_heads_on_characters_have_equally_many_parameters(tmp_path, monkeypatch)
     monkeypatch.setattr(sys, "argv", ["character_heads.py", "--data-dir", str(tmp_path), *words])
     character_heads.main()
     rows = read_rows(tmp_path / "a.csv")
-    assert [row["head"] for row in rows] == ["softmax", "moc", "mos"]
+    assert [row["head"] for row in rows] == ["softmax", "untied", "moc", "mos"]
     parameters = [int(row["parameters"]) for row in rows]
-    assert max(parameters) < 1.005 * min(parameters)
+    assert max(parameters) < 1.02 * min(parameters)
     assert all(0 < float(row["test_bpc"]) < 10 for row in rows)
 
 
