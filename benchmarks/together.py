@@ -25,13 +25,14 @@ from typing import Any
 from highrank.runs.folder import Run
 
 EXPERIMENTS = {
-    "characters": [  # the paper's table 12, and whether another learning rate suits the softmax better
+    "characters": [  # the paper's table 12, and two controls of docs/characters.md
         "text8-softmax",
         "text8-mos7",
         "text8-mos7-equal",
         "text8-mos10",
         "text8-mos10-equal",
-        "text8-softmax train.lr=0.0005",
+        "text8-mos7 model.head=moc",
+        "text8-softmax model.tied=false",
     ],
     "dialog": [f"swda-{head} train.seed={seed}" for head in ("softmax", "moc", "mos") for seed in (1, 2)],  # table 4
     "heads": ["ptb-softmax", "ptb-moc", "wt2-softmax", "wt2-moc", "wt2-softmax-mos-hparams"],  # table 5
