@@ -115,7 +115,7 @@ def test_a_vocabulary_too_large_for_the_memory_is_refused_before_training(text, 
 
 def test_a_vocabulary_too_large_for_a_cpu_is_announced_before_training(text, monkeypatch):
     assert "--max-vocab" not in train(text, "words").stderr
-    monkeypatch.setattr("highrank.cli.train.LARGE_VOCABULARY", 10)
+    monkeypatch.setattr("highrank.cli.training_display.LARGE_VOCABULARY", 10)
     assert "--max-vocab" in train(text, "words", "--max-epochs", 0, out="other").stderr
 
 
