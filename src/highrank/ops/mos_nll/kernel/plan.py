@@ -3,7 +3,7 @@
 With tiles of 128 x 128 and two programs per multiprocessor, one program computes exponentials while the other computes
 products. Tiles of 128 x 256 read a quarter less from the L2 cache, and are faster where products dominate (D > 512) or
 a program has few tiles (V < 16384). Larger slabs mean fewer launches, and less reading and writing of the sum dh. A
-slab and that sum share `scratch_bytes`: about 28,000 rows (D = 280) fit in 64 MiB (128 MiB for D > 512), and more rows
+slab and that sum share `scratch_bytes`: about 28,000 rows (D = 280) fit in 60 MiB (120 MiB for D > 512), and more rows
 in four times their own size.
 """
 
