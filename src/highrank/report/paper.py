@@ -32,8 +32,8 @@ class Published(NamedTuple):
     source: str
 
 
-# The best test perplexity of a single model with a mixture of softmaxes, by recipe and state.
-FAMILY = {
+# The best published test perplexity of a single AWD-LSTM with a mixture of softmaxes, by recipe and state.
+BEST_MIXTURE = {
     ("ptb-mos", "finetuned"): Published(52.00, "DOC + PartialShuffle, Press 2019"),
     ("ptb-mos", "dynamic"): Published(46.01, "adversarial, Wang et al. 2019"),
     ("wt2-mos", "finetuned"): Published(57.85, "DOC + PartialShuffle, Press 2019"),
