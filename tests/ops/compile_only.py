@@ -1,8 +1,8 @@
 """Compile every kernel for an NVIDIA GPU that is not present: python compile_only.py 90
 
-Triton's interpreter runs a kernel's arithmetic and never its compiler. Here the ops run on a CPU with launches that
-compile and stop there: what a GPU would refuse (a type, a global, too much shared memory) shows without one. The
-results are meaningless. Prints one line a binary: kernel, bytes of shared memory.
+Triton's interpreter runs a kernel's arithmetic without compiling it. Here the ops run on a CPU, and every launch only
+compiles its kernel, which finds errors of types, globals and shared memory without a GPU. The results of the ops are
+meaningless. Prints one line per binary: kernel, bytes of shared memory.
 """
 
 import sys

@@ -221,16 +221,6 @@ def test_zero_tokens_have_zero_gradients():
     assert not db.any()
 
 
-def test_only_what_needs_a_gradient_gets_one():
-    (h, log_pi, w, b), targets = make(RAGGED)
-    h.requires_grad_()
-    mos_nll(h, log_pi, w, b, targets).sum().backward()
-    assert h.grad is not None
-    assert w.grad is None
-    with torch.no_grad():
-        assert not mos_nll(h, log_pi, w, b, targets).requires_grad
-
-
 def test_evaluation_computes_no_gradients(monkeypatch):
     inputs, targets = make(RAGGED)
     inputs = [x.requires_grad_() for x in inputs]

@@ -1,4 +1,4 @@
-"""The LSTM's weights in Triton: cast, pad and mask them into one buffer in one pass, and take their gradients back.
+"""Pack an LSTM's weights in Triton: cast, pad and mask them into one buffer in one pass, and unpack their gradients.
 
     pack       (4H, I), (4H, H), (4H,), (4H,) -> one buffer: (4H', I'), (4H', H'), (4H',), (4H',)
     unpack     their gradients -> (4H, I), (4H, H), (4H,), (4H,)
