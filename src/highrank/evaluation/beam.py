@@ -168,5 +168,5 @@ def _merge(best: Hypotheses, words: Tensor, length: int, log_prob: Tensor, divis
 
 
 def _take(words: Tensor, index: Tensor) -> Tensor:
-    """(W, B, L) words, (n, B) indices of hypotheses -> (n, B, L)."""
+    """Return the words of the hypotheses with these indices: (W, B, L), (n, B) -> (n, B, L)."""
     return words.gather(0, index[..., None].expand(-1, -1, words.shape[-1]))

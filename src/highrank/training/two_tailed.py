@@ -83,7 +83,7 @@ class TwoTailed(NTASGD):
 
     def state(self) -> dict[str, Tensor]:
         own = {"n_short": self.n_short, "long_is_best": self.long_is_best, "short_is_new": self.short_is_new}
-        return super().state() | own | self._named("short", self.short)
+        return super().state() | own | self._by_name("short", self.short)
 
     @torch.no_grad()
     def _switch(self) -> None:

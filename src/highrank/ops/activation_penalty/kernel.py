@@ -25,7 +25,7 @@ except ImportError:
 
 
 def activation_penalty(g: Tensor, raw: Tensor, alpha: float, beta: float) -> Tensor:
-    """(T, B, H), (T, B, H) with T > 1 -> 0-dim float32."""
+    """Compute the penalty: (T, B, H), (T, B, H) with T > 1 -> 0-dim float32."""
     with torch.cuda.device_of(g):
         return _ActivationPenalty.apply(g, raw, alpha / g.numel(), beta / raw[1:].numel())
 

@@ -65,7 +65,7 @@ def padded_lstm(
 def pad_weights(
     w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor, wide_inputs: int, wide_hidden: int, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(4H, I), (4H, H), (4H,), (4H,) -> (4H', I'), (4H', H'), (4H',), (4H',): pad gate by gate, in plain torch."""
+    """Pad gate by gate, in plain torch: (4H, I), (4H, H), (4H,), (4H,) -> (4H', I'), (4H', H'), (4H',), (4H',)."""
     gates = (4, w_hh.shape[1])
 
     def pad_gates(w: Tensor, *widths: int) -> Tensor:

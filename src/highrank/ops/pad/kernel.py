@@ -15,12 +15,12 @@ except ImportError:
     triton = None
 
 
-def padded(x: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+def pad(x: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """Return x, of two or three dimensions and any strides, in `dtype` and zero-padded to `shape`."""
-    return padded_(torch.empty(shape, dtype=dtype, device=x.device), x)
+    return pad_into(torch.empty(shape, dtype=dtype, device=x.device), x)
 
 
-def padded_(out: Tensor, x: Tensor) -> Tensor:
+def pad_into(out: Tensor, x: Tensor) -> Tensor:
     """Write x and zeros to the contiguous `out`."""
     a, b, c = (1, *out.shape) if out.dim() == 2 else out.shape
     x = x[None] if x.dim() == 2 else x

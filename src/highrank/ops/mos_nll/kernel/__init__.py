@@ -67,7 +67,7 @@ def mos_nll(
     margins: Tensor | None = None,
     configs: tuple[Config, Config] | None = None,
 ) -> Tensor:
-    """(N, K, D), (N, K), (V, D), (V,) or None, (N,) -> (N,) float32, with matrix products in `compute_dtype`.
+    """Compute `mos_nll` in float32, with matrix products in `compute_dtype`.
 
     `slab_bytes` bounds the memory besides inputs and gradients; more memory means fewer launches. `skip=False` visits
     every row in the backward pass, `sample` a random choice of them. The loss of a target outside the vocabulary is
