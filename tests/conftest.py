@@ -1,4 +1,4 @@
-"""Shared fixtures: no test reads or writes outside its own folder, and none needs a corpus that is not at hand."""
+"""Shared fixtures. No test reads or writes outside its own folder, and none downloads a corpus."""
 
 import os
 import signal
@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-os.environ["COLUMNS"] = "200"  # the console asks once, when it is made: no table is cut in a test
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # begun in a shell's background, which every child would inherit
+os.environ["COLUMNS"] = "200"  # the console reads it when it is created; wide enough for every table
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a background job of a shell; child processes inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
-import triton_interpreter  # noqa: F401  (before anything imports Triton, which decides then how kernels run)
+import triton_interpreter  # noqa: F401  (before any import of Triton, which reads TRITON_INTERPRET then)
 from helpers import dialog_settings, highrank, settings, write_toy_corpus, write_toy_dialogs
 from highrank.data.corpus import Corpus, read_corpus
 from highrank.data.dialog import DialogCorpus, read_dialog_corpus

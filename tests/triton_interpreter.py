@@ -1,7 +1,7 @@
-"""Where the kernels' tests run: on the GPU, or in Triton's interpreter on a CPU, if it can.
+"""The device of the kernels' tests: the GPU, or the CPU with Triton's interpreter.
 
-Not every interpreter can: that of Triton 3.6 fails with numpy 2.4 on a loop whose length is known at run time only, and
-that of 3.9 on a mask made of a vector and a scalar. Their compilers take both (`ops/test_compile.py`).
+Some interpreters cannot run the kernels: that of Triton 3.6 fails with numpy 2.4 on a loop whose length is known at run
+time only, and that of 3.9 on a mask made of a vector and a scalar. Their compilers accept both (`ops/test_compile.py`).
 """
 
 import importlib.util

@@ -364,13 +364,6 @@ def test_targets_must_have_the_leading_shape_of_g(g, targets):
         make("mos")[0].nll(torch.randn(g), torch.zeros(targets, dtype=torch.long))
 
 
-@pytest.mark.parametrize("name", HEADS)
-def test_an_unknown_impl_is_named(name):
-    head, width = make(name, impl="chunky")
-    with pytest.raises(ValueError, match="chunky"):
-        head.nll(torch.randn(4, width), torch.zeros(4, dtype=torch.long))
-
-
 SIZES = {"in_features": IN, "embed_dim": D, "vocab_size": V, "n_components": K}
 
 
@@ -400,7 +393,7 @@ def test_slab_bytes_of_the_head_or_the_call_reach_the_loss(name, monkeypatch):
         seen.append(slab_bytes)
         return torch.zeros(len(targets))
 
-    monkeypatch.setattr(f"highrank.heads.{'softmax' if name == 'softmax' else 'mos'}.mos_nll", loss)
+    monkeypatch.setattr("highrank.heads.head.mos_nll", loss)
     kind = {"softmax": SoftmaxHead, "moc": MoCHead, "mos": MoSHead}[name]
     head = kind(6, 11, slab_bytes=12345) if name == "softmax" else kind(6, 4, 11, 3, slab_bytes=12345)
     head.nll(torch.randn(5, 6), torch.randint(11, (5,)))
@@ -417,6 +410,15 @@ def test_a_head_may_sample_its_gradients():
     assert torch.equal(first, second)
     gradients = [torch.autograd.grad(nll.sum(), head.weight)[0] for nll in (first, second)]
     assert not torch.equal(*gradients)
+
+
+@pytest.mark.parametrize("name", ["softmax", "moc"])
+def test_a_head_with_one_softmax_draws_no_sample(name):
+    head, width = make(name, sample_below=0.5)
+    g, targets = torch.randn(5, width), torch.randint(V, (5,))
+    before = torch.get_rng_state()
+    head.nll(g, targets).sum().backward()
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize("kind", [SoftmaxHead, MoCHead, MoSHead])

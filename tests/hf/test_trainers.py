@@ -5,9 +5,12 @@ import warnings
 import pytest
 import torch
 
+from helpers import TOY
 from hf_models import make_model, separate, some_ids, word_tokenizer
 from highrank.errors import UserError
 from highrank.hf import MIXTURE_MODULES, convert
+from highrank.hf.language_model import from_language_model
+from highrank.models import build_model
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the libraries under test
 
@@ -68,6 +71,16 @@ def test_trainer_saves_what_can_be_loaded(tmp_path):
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "checkpoint-1")
     assert torch.equal(loaded.lm_head.shift.weight, model.lm_head.shift.weight)
     assert loaded.lm_head.shift.weight.any()
+
+
+def test_predictions_of_an_exported_run_are_its_log_probabilities(tmp_path):
+    from transformers import Trainer, TrainingArguments
+
+    words = [f"w{i}" for i in range(61)]
+    model = from_language_model(build_model(TOY.model, len(words)), TOY.model, words)
+    trainer = Trainer(model, TrainingArguments(tmp_path, per_device_eval_batch_size=4, **QUIET))
+    predictions = trainer.predict(examples()).predictions  # without the recurrent state
+    assert predictions.shape == (8, 12, 61)
 
 
 def test_mixed_precision_of_accelerate():

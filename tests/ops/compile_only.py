@@ -1,8 +1,8 @@
 """Compile every kernel for an NVIDIA GPU that is not present: python compile_only.py 90
 
-Triton's interpreter runs a kernel's arithmetic and never its compiler. Here the ops run on a CPU with launches that
-compile and stop there: what a GPU would refuse (a type, a global, too much shared memory) shows without one. The
-results are meaningless. Prints one line a binary: kernel, bytes of shared memory.
+Triton's interpreter runs a kernel's arithmetic without compiling it. Here the ops run on a CPU, and every launch only
+compiles its kernel, which finds errors of types, globals and shared memory without a GPU. The results of the ops are
+meaningless. Prints one line per binary: kernel, bytes of shared memory.
 """
 
 import sys
@@ -16,7 +16,7 @@ from highrank.ops.averaged_sgd.kernel import averaged_sgd_
 from highrank.ops.lstm import kernel as lstm
 from highrank.ops.mos_nll.kernel import mos_nll, plan
 from highrank.ops.mos_nll.sampling import RowSample
-from highrank.ops.pad.kernel import padded
+from highrank.ops.pad.kernel import pad
 
 
 class NoGPU:
@@ -60,7 +60,7 @@ def compile_all() -> None:
         shapes = (48, 10), (48, 12)
         packed = lstm.pack_weights(*(leaf(*s) for s in (*shapes, (48,), (48,))), 128, 128, torch.float16, seed, drop)
         lstm.unpack_gradients(*packed, *map(torch.Size, shapes), torch.float32, seed, drop)
-    padded(leaf(3, 2, 10), (3, 8, 128), torch.float16)
+    pad(leaf(3, 2, 10), (3, 8, 128), torch.float16)
     activation_penalty(leaf(3, 2, 10), leaf(3, 2, 10), 2.0, 1.0).backward()
     weights, one = [torch.zeros(2000), torch.zeros(3, 5)], torch.ones(())
     for averages, short in ((None, None), (weights, None), (weights, weights)):

@@ -5,9 +5,9 @@ import torch
 from torch import Tensor
 
 from highrank.ops.mos_nll import chunked, custom_op, mos_nll, reference
+from mos_nll_cases import ALIGNED, PTB, RAGGED, assert_as_exact, values_and_gradients
 from triton_interpreter import DEVICE, needs_kernels
 
-ALIGNED, RAGGED, PTB = (16, 4, 32, 64), (7, 3, 37, 101), (840, 15, 280, 10_000)
 Inputs = tuple[Tensor, Tensor, Tensor, Tensor | None]
 
 
@@ -22,22 +22,6 @@ def make(shape: tuple[int, int, int, int], dtype=torch.float64, bias=True, seed=
     weight, b = normal(v, d, scale=0.5), normal(v) if bias else None
     targets = torch.randint(v, (n,), generator=g)
     return (h, log_pi, weight, b), targets
-
-
-def values_and_grads(function, inputs: Inputs, targets: Tensor, upstream: Tensor, **options) -> list[Tensor]:
-    leaves = [x.detach().clone().requires_grad_() if x is not None else None for x in inputs]
-    nll = function(*leaves, targets, **options)
-    nll.backward(upstream.to(nll.dtype))
-    return [nll.detach(), *[x.grad for x in leaves if x is not None]]
-
-
-def assert_as_exact(got: list[Tensor], same_dtype: list[Tensor], truth: list[Tensor]) -> None:
-    """Assert an error of at most twice that of the same-dtype reference, plus a tiny floor."""
-    for i, (a, b, t) in enumerate(zip(got, same_dtype, truth, strict=True)):
-        error, allowed = (a.double() - t).norm(), (b.double() - t).norm()
-        floor = torch.finfo(b.dtype).eps * t.norm() * 4
-        assert torch.isfinite(a).all()
-        assert error <= 2 * allowed + floor, f"output {i}: {error:.3g} against {allowed:.3g} of the reference"
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -71,15 +55,15 @@ UPSTREAM = {
 def test_chunked_is_as_exact_as_the_reference(shape, upstream):
     u = UPSTREAM[upstream](shape[0])
     inputs, targets = make(shape)
-    truth = values_and_grads(reference.mos_nll, inputs, targets, u.double())
-    exact = values_and_grads(chunked.mos_nll, inputs, targets, u.double(), slab_bytes=3 * shape[1] * shape[3] * 8)
+    truth = values_and_gradients(reference.mos_nll, inputs, targets, u.double())
+    exact = values_and_gradients(chunked.mos_nll, inputs, targets, u.double(), slab_bytes=3 * shape[1] * shape[3] * 8)
     for a, t in zip(exact, truth, strict=True):
         torch.testing.assert_close(a, t, rtol=1e-12, atol=1e-13)
 
     low = tuple(x.float() if x is not None else None for x in inputs)
-    truth = values_and_grads(reference.mos_nll, tuple(x.double() for x in low), targets, u)
-    same = values_and_grads(reference.mos_nll, low, targets, u)
-    got = values_and_grads(chunked.mos_nll, low, targets, u, slab_bytes=3 * shape[1] * shape[3] * 4)
+    truth = values_and_gradients(reference.mos_nll, tuple(x.double() for x in low), targets, u)
+    same = values_and_gradients(reference.mos_nll, low, targets, u)
+    got = values_and_gradients(chunked.mos_nll, low, targets, u, slab_bytes=3 * shape[1] * shape[3] * 4)
     assert_as_exact(got, same, truth)
 
 
@@ -87,9 +71,9 @@ def test_chunked_is_as_exact_as_the_reference(shape, upstream):
 def test_half_precision_is_as_exact_as_the_reference(dtype):
     inputs, targets = make(RAGGED, dtype)
     u = torch.full((RAGGED[0],), 1.0)
-    truth = values_and_grads(reference.mos_nll, tuple(x.double() for x in inputs), targets, u)
-    got = values_and_grads(chunked.mos_nll, inputs, targets, u)
-    same = values_and_grads(reference.mos_nll, inputs, targets, u)
+    truth = values_and_gradients(reference.mos_nll, tuple(x.double() for x in inputs), targets, u)
+    got = values_and_gradients(chunked.mos_nll, inputs, targets, u)
+    same = values_and_gradients(reference.mos_nll, inputs, targets, u)
     assert got[0].dtype == torch.float32
     assert [g.dtype for g in got[1:]] == [dtype] * 4
     assert_as_exact(got, same, truth)
@@ -109,9 +93,9 @@ def test_penn_treebank_sizes():
     n, k, d, v = 128, *PTB[1:]  # PTB's K, D and V; enough tokens for several slabs
     inputs, targets = make((n, k, d, v), torch.float32)
     u = torch.full((n,), 1 / n)
-    truth = values_and_grads(reference.mos_nll, tuple(x.double() for x in inputs), targets, u)
-    same = values_and_grads(reference.mos_nll, inputs, targets, u)
-    assert_as_exact(values_and_grads(chunked.mos_nll, inputs, targets, u), same, truth)
+    truth = values_and_gradients(reference.mos_nll, tuple(x.double() for x in inputs), targets, u)
+    same = values_and_gradients(reference.mos_nll, inputs, targets, u)
+    assert_as_exact(values_and_gradients(chunked.mos_nll, inputs, targets, u), same, truth)
 
 
 def test_one_component_is_cross_entropy():
@@ -141,8 +125,8 @@ def test_probabilities_sum_to_one(impl):
 def test_large_offsets_stay_finite(offset):
     (h, log_pi, w, b), targets = make(RAGGED, torch.float32)
     u = torch.ones(RAGGED[0])
-    plain = values_and_grads(chunked.mos_nll, (h, log_pi, w, b.round(decimals=1)), targets, u)
-    shifted = values_and_grads(chunked.mos_nll, (h, log_pi, w, b.round(decimals=1) + offset), targets, u)
+    plain = values_and_gradients(chunked.mos_nll, (h, log_pi, w, b.round(decimals=1)), targets, u)
+    shifted = values_and_gradients(chunked.mos_nll, (h, log_pi, w, b.round(decimals=1) + offset), targets, u)
     for a, s in zip(plain, shifted, strict=True):
         assert torch.isfinite(s).all()
         torch.testing.assert_close(a, s, rtol=2e-2, atol=2e-2)  # 1e4 leaves a float32 logit three decimals
@@ -151,9 +135,9 @@ def test_large_offsets_stay_finite(offset):
 def test_slab_size_does_not_change_the_result():
     inputs, targets = make(RAGGED)
     u = torch.linspace(0, 1, RAGGED[0], dtype=torch.float64)
-    whole = values_and_grads(chunked.mos_nll, inputs, targets, u)
+    whole = values_and_gradients(chunked.mos_nll, inputs, targets, u)
     for tokens in (1, 2, 5):
-        slabs = values_and_grads(chunked.mos_nll, inputs, targets, u, slab_bytes=tokens * 3 * 101 * 8)
+        slabs = values_and_gradients(chunked.mos_nll, inputs, targets, u, slab_bytes=tokens * 3 * 101 * 8)
         for a, b in zip(slabs, whole, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-13)
 
@@ -162,8 +146,8 @@ def test_context_vectors_may_have_any_strides():
     inputs, targets = make(RAGGED)
     u = torch.linspace(0, 1, RAGGED[0], dtype=torch.float64)
     turned = inputs[0].transpose(0, 1).contiguous().transpose(0, 1)
-    expected = values_and_grads(chunked.mos_nll, inputs, targets, u)
-    for a, b in zip(values_and_grads(chunked.mos_nll, (turned, *inputs[1:]), targets, u), expected, strict=True):
+    expected = values_and_gradients(chunked.mos_nll, inputs, targets, u)
+    for a, b in zip(values_and_gradients(chunked.mos_nll, (turned, *inputs[1:]), targets, u), expected, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-13)
 
 
@@ -180,11 +164,11 @@ def test_the_slab_is_bounded(monkeypatch):
         return result
 
     monkeypatch.setattr(chunked, "_matmul", watched)
-    values_and_grads(chunked.mos_nll, inputs, targets, torch.linspace(0, 1, n), slab_bytes=budget)
+    values_and_gradients(chunked.mos_nll, inputs, targets, torch.linspace(0, 1, n), slab_bytes=budget)
     assert max(seen) <= budget
     assert len(seen) > 2 * n // 5  # both passes used slabs
     seen.clear()
-    values_and_grads(chunked.mos_nll, inputs, targets, torch.linspace(0, 1, n), slab_bytes=1)
+    values_and_gradients(chunked.mos_nll, inputs, targets, torch.linspace(0, 1, n), slab_bytes=1)
     assert max(seen) == k * v * 4  # at least one token
 
 
@@ -199,12 +183,12 @@ def test_a_mean_is_not_visited_twice(monkeypatch):
     inputs, targets = make(RAGGED, torch.float32)
     visits = []
     monkeypatch.setattr(chunked, "_add_weight_gradient", lambda *a: visits.append(len(a[2])))
-    values_and_grads(chunked.mos_nll, inputs, targets, torch.full((7,), 1 / 7))
+    values_and_gradients(chunked.mos_nll, inputs, targets, torch.full((7,), 1 / 7))
     bias = inputs[3].clone().requires_grad_()  # the embedding is frozen
     chunked.mos_nll(*inputs[:3], bias, targets).mean().backward()
     assert visits == []
-    values_and_grads(chunked.mos_nll, inputs, targets, torch.tensor([1.0, 1, 0, 1, 1, 0, 1]))
-    values_and_grads(chunked.mos_nll, inputs, targets, torch.tensor([0.0, 1, 1, 1, 1, 1, 1]))
+    values_and_gradients(chunked.mos_nll, inputs, targets, torch.tensor([1.0, 1, 0, 1, 1, 0, 1]))
+    values_and_gradients(chunked.mos_nll, inputs, targets, torch.tensor([0.0, 1, 1, 1, 1, 1, 1]))
     assert visits == [2, 1]  # only the masked tokens
 
 
@@ -212,10 +196,10 @@ def test_a_mean_is_not_visited_twice(monkeypatch):
 def test_a_captured_forward_pass_leaves_the_weight_gradient_to_the_backward_pass(bias, monkeypatch):
     inputs, targets = make(RAGGED, bias=bias)
     u = torch.linspace(-1, 2, RAGGED[0], dtype=torch.float64)
-    truth = values_and_grads(reference.mos_nll, inputs, targets, u)
+    truth = values_and_gradients(reference.mos_nll, inputs, targets, u)
     monkeypatch.setattr(chunked, "is_capturing", lambda x: True)
     monkeypatch.setattr(torch.Tensor, "mode", None)  # the host must not read the upstream gradient
-    for a, t in zip(values_and_grads(chunked.mos_nll, inputs, targets, u), truth, strict=True):
+    for a, t in zip(values_and_gradients(chunked.mos_nll, inputs, targets, u), truth, strict=True):
         torch.testing.assert_close(a, t, rtol=1e-12, atol=1e-13)
 
 
@@ -230,21 +214,11 @@ def test_gradients_of_frozen_inputs_are_not_computed(needs, computed, monkeypatc
 
 def test_zero_tokens_have_zero_gradients():
     inputs, targets = make((0, 3, 5, 7))
-    nll, dh, _, dw, db = values_and_grads(chunked.mos_nll, inputs, targets, torch.zeros(0))
+    nll, dh, _, dw, db = values_and_gradients(chunked.mos_nll, inputs, targets, torch.zeros(0))
     assert nll.shape == (0,)
     assert dh.shape == (0, 3, 5)
     assert not dw.any()
     assert not db.any()
-
-
-def test_only_what_needs_a_gradient_gets_one():
-    (h, log_pi, w, b), targets = make(RAGGED)
-    h.requires_grad_()
-    mos_nll(h, log_pi, w, b, targets).sum().backward()
-    assert h.grad is not None
-    assert w.grad is None
-    with torch.no_grad():
-        assert not mos_nll(h, log_pi, w, b, targets).requires_grad
 
 
 def test_evaluation_computes_no_gradients(monkeypatch):
@@ -266,22 +240,12 @@ def test_an_out_of_range_target_raises():
                 mos_nll(*inputs, targets, impl=impl)
 
 
-def test_autocast_keeps_weight_gradients_in_float32():
-    inputs, targets = make(RAGGED, torch.float32)
-    leaves = [x.clone().requires_grad_() for x in inputs]
-    with torch.autocast("cpu", torch.bfloat16):
-        nll = mos_nll(*leaves, targets)
-    nll.mean().backward()
-    assert nll.dtype == torch.float32
-    assert leaves[2].grad.dtype == torch.float32
-
-
 def test_autocast_on_a_cpu_computes_in_float32():
     inputs, targets = make(RAGGED, torch.float32)
     u = torch.linspace(-1, 2, RAGGED[0])
-    expected = values_and_grads(mos_nll, inputs, targets, u)
+    expected = values_and_gradients(mos_nll, inputs, targets, u)
     with torch.autocast("cpu", torch.bfloat16):
-        ours = values_and_grads(mos_nll, inputs, targets, u)
+        ours = values_and_gradients(mos_nll, inputs, targets, u)
     assert all(torch.equal(a, b) for a, b in zip(ours, expected, strict=True))
 
 
@@ -353,9 +317,9 @@ def test_chunked_on_cuda(shape, dtype):
     inputs, targets = make(shape, dtype)
     inputs, targets = tuple(x.cuda() for x in inputs), targets.cuda()
     for u in (torch.full((shape[0],), 1 / shape[0]).cuda(), torch.linspace(-1, 2, shape[0]).cuda()):
-        truth = values_and_grads(reference.mos_nll, tuple(x.double() for x in inputs), targets, u)
-        same = values_and_grads(reference.mos_nll, inputs, targets, u)
-        assert_as_exact(values_and_grads(chunked.mos_nll, inputs, targets, u), same, truth)
+        truth = values_and_gradients(reference.mos_nll, tuple(x.double() for x in inputs), targets, u)
+        same = values_and_gradients(reference.mos_nll, inputs, targets, u)
+        assert_as_exact(values_and_gradients(chunked.mos_nll, inputs, targets, u), same, truth)
 
 
 def test_auto_chooses_kernels_for_half_precision_on_a_gpu(monkeypatch):

@@ -1,22 +1,18 @@
 """The Triton kernels against float64 truth: on a GPU if there is one, else in Triton's interpreter."""
 
-from functools import partial
-
 import pytest
 import torch
 from torch import Tensor
 
 from highrank.ops.mos_nll import kernel, reference
 from highrank.ops.mos_nll.kernel import operands, plan
+from mos_nll_cases import PTB, RAGGED, SMALL, values_and_gradients
 from triton_interpreter import DEVICE, needs_kernels
 
 pytestmark = needs_kernels
 CUDA = DEVICE == "cuda"
 ALIGNED = (16, 2, 32, 64)  # N, K, D, V
-RAGGED = (7, 3, 37, 101)
-PTB = (840, 15, 280, 10_000)
-# Small blocks and slabs, so that small problems have several of each. bfloat16 is wrong in the interpreter.
-SMALL = plan.Config(16, 32, 16, num_warps=4, num_stages=2, tma=False, flatten=True, programs=1, scratch_bytes=2048)
+# For float16 only: bfloat16 is wrong in the interpreter.
 HALF_SMALL = SMALL._replace(tma=not CUDA or torch.cuda.get_device_capability() >= (9, 0))
 Problem = tuple[list[Tensor | None], Tensor, Tensor]
 
@@ -37,22 +33,12 @@ def problem(shape: tuple[int, int, int, int], dtype: torch.dtype, *, bias: bool 
     return [*rounded[:3], rounded[3] if bias else None], targets.to(DEVICE), upstream.to(DEVICE)
 
 
-def values_and_gradients(function, inputs, dtypes, targets, upstream) -> list[Tensor]:
-    leaves = [None if x is None else x.to(t).requires_grad_() for x, t in zip(inputs, dtypes, strict=True)]
-    nll = function(*leaves, targets)
-    gradients = torch.autograd.grad(nll, [x for x in leaves if x is not None], upstream.to(nll.dtype))
-    return [nll.detach(), *gradients]
-
-
 def check(inputs, targets, upstream, dtype: torch.dtype, **options) -> list[Tensor]:
     """Assert that value and gradients err at most twice as much as those of the reference in the same dtype."""
-    truth = values_and_gradients(reference.mos_nll, inputs, [torch.float64] * 4, targets, upstream)
-    plain = values_and_gradients(reference.mos_nll, inputs, [dtype] * 4, targets, upstream)
+    truth = values_and_gradients(reference.mos_nll, inputs, targets, upstream, dtype=torch.float64)
+    plain = values_and_gradients(reference.mos_nll, inputs, targets, upstream, dtype=dtype)
 
-    def fused(*leaves):
-        return kernel.mos_nll(*leaves, **options)
-
-    ours = values_and_gradients(fused, inputs, [dtype] * 4, targets, upstream)
+    ours = values_and_gradients(kernel.mos_nll, inputs, targets, upstream, dtype=dtype, **options)
     assert ours[0].dtype == torch.float32
     for name, x, y, true in zip(["nll", "h", "log_pi", "weight", "bias"], ours, plain, truth, strict=False):
         assert (x.shape, x.dtype) == (true.shape, y.dtype), name
@@ -165,7 +151,7 @@ def test_the_bias_gradient_can_be_computed_alone(dtype):
     """It comes from a column of ones, whether or not the rows of h are already aligned."""
     for d in (24, 37):
         inputs, targets, upstream = problem((7, 3, d, 101), dtype)
-        truth = values_and_gradients(reference.mos_nll, inputs, [torch.float64] * 4, targets, upstream)[-1]
+        truth = values_and_gradients(reference.mos_nll, inputs, targets, upstream)[-1]
         bias = inputs[3].to(dtype).requires_grad_()
         nll = kernel.mos_nll(*[x.to(dtype) for x in inputs[:3]], bias, targets, **small(dtype))
         (db,) = torch.autograd.grad(nll, bias, upstream.float())
@@ -189,7 +175,7 @@ def test_gradients_of_nearly_certain_targets_are_exact(margin):
     inputs[3] = inputs[3].half().double()
     targets = targets[:1].expand(6).contiguous()
     upstream = torch.ones(6, device=DEVICE)
-    truth = values_and_gradients(reference.mos_nll, inputs, [torch.float64] * 4, targets, upstream)[-1]
+    truth = values_and_gradients(reference.mos_nll, inputs, targets, upstream)[-1]
     ours = check(inputs, targets, upstream, torch.float16, **small(torch.float16))[-1]
     assert abs(ours[targets[0]] - truth[targets[0]]) <= 2e-3 * abs(truth[targets[0]])
 
@@ -197,27 +183,22 @@ def test_gradients_of_nearly_certain_targets_are_exact(margin):
 def test_a_token_of_zero_weight_has_no_gradient_even_if_its_target_is_out_of_range():
     inputs, targets, upstream = problem(RAGGED, torch.float32)
     upstream[2] = 0
-    truth = values_and_gradients(
-        partial(kernel.mos_nll, **small(torch.float32)), inputs, [torch.float32] * 4, targets, upstream
-    )
+    options = {"dtype": torch.float32, **small(torch.float32)}
+    truth = values_and_gradients(kernel.mos_nll, inputs, targets, upstream, **options)
     targets[2] = -100
     for skip in (True, False):
-        ours = values_and_gradients(
-            partial(kernel.mos_nll, skip=skip, **small(torch.float32)), inputs, [torch.float32] * 4, targets, upstream
-        )
+        ours = values_and_gradients(kernel.mos_nll, inputs, targets, upstream, skip=skip, **options)
         for x, true in zip(ours[1:], truth[1:], strict=True):
             torch.testing.assert_close(x, true)
 
 
 def test_float32_parameters_with_half_precision_products():
     inputs, targets, upstream = problem(RAGGED, torch.float16)
-    truth = values_and_gradients(reference.mos_nll, inputs, [torch.float64] * 4, targets, upstream)
-
-    def fused(*leaves):
-        return kernel.mos_nll(*leaves, compute_dtype=torch.float16, **small(torch.float16))
-
+    truth = values_and_gradients(reference.mos_nll, inputs, targets, upstream)
     dtypes = [torch.float16, torch.float32, torch.float32, torch.float32]
-    ours = values_and_gradients(fused, inputs, dtypes, targets, upstream)
+    mixed = [x.to(dtype) for x, dtype in zip(inputs, dtypes, strict=True)]
+    options = {"compute_dtype": torch.float16, **small(torch.float16)}
+    ours = values_and_gradients(kernel.mos_nll, mixed, targets, upstream, **options)
     assert [x.dtype for x in ours] == [torch.float32, *dtypes]
     for x, true in zip(ours, truth, strict=True):
         assert (x.double() - true).abs().amax() <= 2e-3 * true.abs().amax()
@@ -225,14 +206,14 @@ def test_float32_parameters_with_half_precision_products():
 
 def test_zero_tokens_have_zero_gradients():
     inputs, targets, upstream = problem((0, 3, 37, 101), torch.float32)
-    nll, dh, _, *rest = values_and_gradients(kernel.mos_nll, inputs, [torch.float32] * 4, targets, upstream)
+    nll, dh, _, *rest = values_and_gradients(kernel.mos_nll, inputs, targets, upstream, dtype=torch.float32)
     assert (nll.shape, dh.shape) == ((0,), (0, 3, 37))
     assert all((x == 0).all() for x in rest)
 
 
 def test_zero_upstream_gradients_give_zero_gradients():
     inputs, targets, upstream = problem(RAGGED, torch.float16)
-    gradients = values_and_gradients(kernel.mos_nll, inputs, [torch.float16] * 4, targets, 0 * upstream)[1:]
+    gradients = values_and_gradients(kernel.mos_nll, inputs, targets, 0 * upstream, dtype=torch.float16)[1:]
     assert all((x == 0).all() for x in gradients)
 
 
@@ -250,9 +231,8 @@ def test_a_target_outside_the_vocabulary_gives_nan(word):
 def test_only_required_gradients_are_computed():
     inputs, targets, _ = problem(RAGGED, torch.float32)
     h, log_pi, weight, bias = [x.float() for x in inputs]
-    expected = values_and_gradients(
-        reference.mos_nll, inputs, [torch.float32] * 4, targets, torch.ones(7, device=DEVICE)
-    )
+    upstream = torch.ones(7, device=DEVICE)
+    expected = values_and_gradients(reference.mos_nll, inputs, targets, upstream, dtype=torch.float32)
     kernel.mos_nll(h.requires_grad_(), log_pi, weight, bias, targets, **small(torch.float32)).sum().backward()
     torch.testing.assert_close(h.grad, expected[1])
     assert weight.grad is None
@@ -292,7 +272,7 @@ def test_tiles_loaded_with_and_without_tma_match_the_reference(tma):
 def test_the_same_inputs_give_the_same_bits():
     inputs, targets, upstream = problem(PTB, torch.bfloat16)
     first, second = (
-        values_and_gradients(kernel.mos_nll, inputs, [torch.bfloat16] * 4, targets, upstream) for _ in range(2)
+        values_and_gradients(kernel.mos_nll, inputs, targets, upstream, dtype=torch.bfloat16) for _ in range(2)
     )
     assert all(torch.equal(x, y) for x, y in zip(first, second, strict=True))
 

@@ -7,40 +7,11 @@ import torch
 from torch import Tensor
 
 from highrank.ops.mos_nll import chunked, kernel, mos_nll, reference
-from highrank.ops.mos_nll.kernel import plan
 from highrank.ops.mos_nll.sampling import RowSample
+from mos_nll_cases import PTB, RAGGED, SMALL, UNEVEN, check_kernels, make, sample, values_and_gradients
 from triton_interpreter import DEVICE, needs_kernels
 
-RAGGED = (7, 3, 37, 101)  # N, K, D, V
 EPS = [1 / 32, 1 / 8, 1.0]
-UNEVEN = torch.linspace(-1, 2, RAGGED[0], dtype=torch.float64)
-# Small blocks and slabs, so that a small problem has several of each.
-SMALL = plan.Config(16, 32, 16, num_warps=4, num_stages=2, tma=False, flatten=True, programs=1, scratch_bytes=2048)
-
-
-def make(shape=RAGGED, peak: float = 2.0) -> tuple[list[Tensor], Tensor]:
-    """Return h, log_pi, weight and bias in float64, and targets; a larger `peak` makes responsibilities less even."""
-    n, k, d, v = shape
-    generator = torch.Generator().manual_seed(0)
-
-    def normal(*size: int) -> Tensor:
-        return torch.randn(*size, generator=generator, dtype=torch.float64)
-
-    inputs = [normal(n, k, d).tanh(), (peak * normal(n, k)).log_softmax(-1), normal(v, d) / d**0.5, normal(v)]
-    return inputs, torch.randint(v, (n,), generator=generator)
-
-
-def value_and_gradients(function, inputs, targets, upstream=None, dtype=torch.float64, **options) -> list[Tensor]:
-    device = options.pop("device", "cpu")
-    leaves = [x.to(device, dtype).requires_grad_() for x in inputs]
-    nll = function(*leaves, targets.to(device), **options)
-    upstream = torch.full((len(nll),), 1 / max(1, len(nll))) if upstream is None else upstream
-    gradients = torch.autograd.grad(nll, leaves, upstream.to(nll))
-    return [nll.detach(), *gradients]
-
-
-def sample(eps: float, n: int = RAGGED[0], device: str = "cpu") -> RowSample:
-    return RowSample(eps, torch.rand(n, generator=torch.Generator().manual_seed(1)).to(device))
 
 
 @pytest.mark.parametrize("eps", [1 / 64, *EPS])
@@ -72,8 +43,8 @@ def test_the_mean_gradient_over_many_draws_is_the_exact_one():
     """Every entry of dh, dW and db lies within five standard errors, and on average as near as chance has it."""
     torch.manual_seed(0)
     inputs, targets = make((5, 4, 6, 11))
-    exact = value_and_gradients(mos_nll, inputs, targets)
-    runs = [value_and_gradients(mos_nll, inputs, targets, sample_below=0.5) for _ in range(2000)]
+    exact = values_and_gradients(mos_nll, inputs, targets)
+    runs = [values_and_gradients(mos_nll, inputs, targets, sample_below=0.5) for _ in range(2000)]
     for i in (1, 3, 4):
         draws = torch.stack([run[i] for run in runs])
         error = draws.std(0) / len(runs) ** 0.5
@@ -87,8 +58,8 @@ def test_the_mean_gradient_over_many_draws_is_the_exact_one():
 @pytest.mark.parametrize("impl", ["reference", "chunked"])
 def test_the_loss_and_the_gradient_of_the_prior_stay_exact(impl):
     inputs, targets = make()
-    exact = value_and_gradients(mos_nll, inputs, targets, UNEVEN, impl=impl)
-    sampled = value_and_gradients(mos_nll, inputs, targets, UNEVEN, impl=impl, sample_below=1.0)
+    exact = values_and_gradients(mos_nll, inputs, targets, UNEVEN, impl=impl)
+    sampled = values_and_gradients(mos_nll, inputs, targets, UNEVEN, impl=impl, sample_below=1.0)
     assert torch.equal(sampled[0], exact[0])
     assert torch.equal(sampled[2], exact[2])
     assert not torch.allclose(sampled[3], exact[3])
@@ -97,8 +68,8 @@ def test_the_loss_and_the_gradient_of_the_prior_stay_exact(impl):
 @pytest.mark.parametrize("impl", ["reference", "chunked"])
 def test_a_tiny_eps_gives_the_exact_gradients(impl):
     inputs, targets = make()
-    exact = value_and_gradients(mos_nll, inputs, targets, UNEVEN, impl=impl)
-    sampled = value_and_gradients(mos_nll, inputs, targets, UNEVEN, impl=impl, sample_below=1e-30)
+    exact = values_and_gradients(mos_nll, inputs, targets, UNEVEN, impl=impl)
+    sampled = values_and_gradients(mos_nll, inputs, targets, UNEVEN, impl=impl, sample_below=1e-30)
     for x, y in zip(sampled, exact, strict=True):
         torch.testing.assert_close(x, y, rtol=1e-13, atol=1e-15)
 
@@ -108,10 +79,10 @@ def test_a_tiny_eps_gives_the_exact_gradients(impl):
 @pytest.mark.parametrize("eps", EPS)
 def test_chunked_matches_the_reference(eps, upstream, capturing, monkeypatch):
     inputs, targets = make()
-    expected = value_and_gradients(reference.mos_nll, inputs, targets, upstream, sample=sample(eps))
+    expected = values_and_gradients(reference.mos_nll, inputs, targets, upstream, sample=sample(eps))
     monkeypatch.setattr(chunked, "is_capturing", lambda x: capturing)
     slab_bytes = 2 * 3 * 101 * 8  # two tokens
-    ours = value_and_gradients(chunked.mos_nll, inputs, targets, upstream, sample=sample(eps), slab_bytes=slab_bytes)
+    ours = values_and_gradients(chunked.mos_nll, inputs, targets, upstream, sample=sample(eps), slab_bytes=slab_bytes)
     for x, y in zip(ours, expected, strict=True):
         torch.testing.assert_close(x, y, rtol=1e-12, atol=1e-13)
 
@@ -121,7 +92,7 @@ def test_chunked_multiplies_kept_rows_only(monkeypatch):
     heights = []
     original = chunked._matmul
     monkeypatch.setattr(chunked, "_matmul", lambda a, b, sizes: heights.append(len(a)) or original(a, b, sizes))
-    value_and_gradients(chunked.mos_nll, inputs, targets, sample=sample(1.0))
+    values_and_gradients(chunked.mos_nll, inputs, targets, sample=sample(1.0))
     assert heights == [21, 7]  # logits of every row, dh of one row per token
 
 
@@ -130,26 +101,8 @@ def test_chunked_multiplies_kept_rows_only(monkeypatch):
 @pytest.mark.parametrize("shape", [RAGGED, (16, 15, 32, 64)], ids=["ragged", "aligned"])
 @pytest.mark.parametrize("eps", [1e-30, *EPS])
 def test_the_kernels_match_the_reference(eps, shape, dtype):
-    check_kernels(eps, shape, dtype, configs=(SMALL, SMALL._replace(tma=dtype == torch.float16)))
-
-
-def check_kernels(eps: float, shape, dtype: torch.dtype, floor: int = 1, **options) -> None:
-    """Assert an error of at most twice that of the same-dtype reference, plus `floor` units of round-off."""
-    inputs, targets = make(shape)
-    inputs = [x.to(dtype).double() for x in inputs]
-    upstream = torch.linspace(-1, 2, shape[0], dtype=torch.float64) / shape[0]
-    upstream[::5] = 0
-    run = partial(
-        value_and_gradients,
-        inputs=inputs, targets=targets, upstream=upstream, device=DEVICE, sample=sample(eps, shape[0], DEVICE),
-    )  # fmt: skip
-    truth = run(reference.mos_nll)
-    plain = run(reference.mos_nll, dtype=dtype)
-    ours = run(kernel.mos_nll, dtype=dtype, **options)
-    for name, x, y, true in zip(["nll", "h", "log_pi", "weight", "bias"], ours, plain, truth, strict=True):
-        error, allowed = (x.double() - true).norm(), (y.double() - true).norm()
-        round_off = floor * torch.finfo(y.dtype).eps * true.norm()
-        assert error <= 2 * allowed + round_off, f"{name}: {error:.3g} > 2 x {allowed:.3g} + {round_off:.3g}"
+    configs = (SMALL, SMALL._replace(tma=dtype == torch.float16))
+    check_kernels(*make(shape), dtype, floor=1, configs=configs, sample=sample(eps, shape[0], DEVICE))
 
 
 @needs_kernels
@@ -168,7 +121,7 @@ def test_the_kernels_compute_one_gradient_alone(needed):
 @needs_kernels
 def test_zero_tokens_have_zero_gradients():
     inputs, targets = make((0, 3, 37, 101))
-    ours = value_and_gradients(
+    ours = values_and_gradients(
         kernel.mos_nll, inputs, targets, dtype=torch.float32, device=DEVICE, sample=sample(1 / 8, 0, DEVICE)
     )
     assert not any(x.any() for x in ours)
@@ -179,9 +132,9 @@ def test_a_compiled_loss_samples_too():
     inputs, targets = make()
     compiled = torch.compile(partial(mos_nll, sample_below=0.5), backend="aot_eager", fullgraph=True)
     torch.manual_seed(0)
-    ours = value_and_gradients(compiled, inputs, targets)
+    ours = values_and_gradients(compiled, inputs, targets)
     torch.manual_seed(0)
-    for x, y in zip(ours, value_and_gradients(mos_nll, inputs, targets, sample_below=0.5), strict=True):
+    for x, y in zip(ours, values_and_gradients(mos_nll, inputs, targets, sample_below=0.5), strict=True):
         torch.testing.assert_close(x, y)
 
 
@@ -205,7 +158,7 @@ def test_a_probability_out_of_range_raises(value):
 @pytest.mark.parametrize("shape", [RAGGED, (300, 7, 900, 5003)], ids=["ragged", "wide"])
 @pytest.mark.parametrize("eps", [1e-30, 1 / 32, 1.0])
 def test_the_kernels_on_the_gpu_match_the_reference(eps, shape, dtype):
-    check_kernels(eps, shape, dtype, floor=4)  # as in test_mos_nll.py
+    check_kernels(*make(shape), dtype, sample=sample(eps, shape[0], DEVICE))
 
 
 # Not in float32, where the kernels are not used by default: they add up 12,600 rows one after the other, and the bias's
@@ -214,7 +167,7 @@ def test_the_kernels_on_the_gpu_match_the_reference(eps, shape, dtype):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("eps", [1e-30, 1 / 32, 1.0])
 def test_the_kernels_on_the_gpu_match_the_reference_at_the_size_of_ptb(eps, dtype):
-    check_kernels(eps, (840, 15, 280, 10_000), dtype, floor=4)
+    check_kernels(*make(PTB), dtype, sample=sample(eps, PTB[0], DEVICE))
 
 
 @pytest.mark.gpu

@@ -166,7 +166,7 @@ def test_the_death_of_a_rank_ends_the_others_with_a_checkpoint_to_resume(tmp_pat
 def train_in(ranks, folder):
     """Start a new run in a folder; return the class of the error."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(launch, "joined", lambda device: contextlib.nullcontext(ranks))
+        patch.setattr(launch, "connect_ranks", lambda device: contextlib.nullcontext(ranks))
         try:
             launch.train_recipe("ptb-mos", folder.parent / "toy", out=folder, device=CPU, max_epochs=0)
         except UserError as error:

@@ -1,4 +1,4 @@
-"""What models can express and what they predict: rank, spectrum and KLD, diagnosis, and comparison.
+"""Analysis of what models can express and what they predict: rank, spectrum and KLD, diagnosis, and comparison.
 
 Rank of the log-probabilities (`highrank analyze`):
 
@@ -10,13 +10,13 @@ Rank of the log-probabilities (`highrank analyze`):
 
 The output layer (`highrank doctor`):
 
-    diagnosis.py     all of it
+    diagnosis.py     the whole diagnosis
     output_layer.py, gradient.py    the weights, and how much of the loss gradient passes
     argmax.py, hull.py    the tokens that can never win, and the search for proofs
 
 Two models step by step (`highrank compare`):
 
-    compare.py       all of it
+    compare.py       the whole comparison
     reading.py, prediction.py    the losses of a text, and the distribution at one step
     context.py, groups.py, paper_cases.py    what is shown around a step, gains by group, the paper's examples
 

@@ -18,8 +18,8 @@ things exists (Farkas' lemma), and each is a proof:
 3. Non-negative least squares decides the remaining ones, which are near the boundary of the hull, one by one.
 
 Tokens that training never saw can have nearly the same row. There may be thousands of them, if the vocabulary was made
-for other text. They tie in practice, whatever their last digits prove. If many tokens are left after step 1, these near
-copies are set apart, and the other steps see one row of each group.
+for other text. They tie in practice, even if their last digits prove that one of them can win. If many tokens are left
+after step 1, these near copies are reported separately, and the other steps see one row of each group.
 
 Every proof is checked in float64 with all rows, or with one row of each group. A mixture counts as equal to w_i up to
 RESIDUAL.
@@ -39,7 +39,7 @@ from highrank.progress import OnStage, no_stages
 
 PRODUCT_ELEMENTS = 2**26  # of one block of a matrix product: 512 MiB in float64
 SEARCH_STEPS = (2, 8, 30, 60)  # tokens with a proof leave the search after 2, 10, 40 and 100 steps
-MANY = 1000  # tokens left after step 1, from which near copies are set apart
+MANY = 1000  # if more tokens are left after step 1, near copies are separated from them
 NEAR = 1e-3  # distance of near copies, relative to the norm of a row
 FIRST_RIVALS = 64  # tokens in the first least-squares problem
 SYSTEM_ELEMENTS = 2**21  # of the largest one, which takes seconds
@@ -126,7 +126,7 @@ def unwhiten(h: Tensor, layer: Layer) -> Tensor:
 
 
 def wins(tokens: Tensor, h: Tensor, layer: Layer, on_stage: OnStage = no_stages) -> Tensor:
-    """Tell for each token whether its row of h, with s raised to 0 if negative, gives it the largest product."""
+    """Return, for each token, whether its row of h gives it the largest product; a negative s is raised to 0."""
     if layer.has_bias:
         h = torch.cat([h[:, :-1], h[:, -1:].clamp(min=0)], dim=1)
     result = torch.zeros_like(tokens, dtype=torch.bool)
@@ -163,7 +163,7 @@ def find_near_copies(tokens: Tensor, rows: Tensor, on_stage: OnStage = no_stages
 
 
 def equals_mixture(tokens: Tensor, shares: Tensor, layer: Layer) -> Tensor:
-    """Tell for each token whether the mixture of the other rows with these shares (t, V) proves that it never wins."""
+    """Return, for each token, whether the mixture of other rows with these shares (t, V) proves that it never wins."""
     difference = shares @ layer.rows - layer.rows[tokens]
     if layer.has_bias:
         difference[:, -1].clamp_(max=0)  # the mixture may have a larger bias

@@ -30,7 +30,7 @@ SoftmaxBlocks = Iterator[tuple[Tensor, Tensor]]  # blocks of log pi (t, K) and h
 
 @dataclass(frozen=True)
 class WeightDiagnosis:
-    """What the weights of an output layer tell."""
+    """The diagnosis of an output layer from its weights alone."""
 
     layer: OutputLayer
     unargmaxable: Unargmaxable
@@ -39,7 +39,7 @@ class WeightDiagnosis:
 
 @dataclass(frozen=True)
 class GradientDiagnosis:
-    """How alike the context vectors are, and how much of the loss gradient reaches them, on a text."""
+    """The similarity of the context vectors on a text, and the share of the loss gradient that reaches them."""
 
     saturation: float  # the mean cosine of two context vectors of one component; 1 if all point the same way
     share: Shares

@@ -22,26 +22,26 @@ Factors = TypeVar("Factors")
 def reduced_qr(a: Tensor) -> tuple[Tensor, Tensor]:
     """Return Q (rows, n) and R (n, columns), n = min(rows, columns)."""
     x = _probe(a)
-    return _checked(a, lambda: torch.linalg.qr(a), lambda qr: qr.Q @ (qr.R @ x) - a @ x)
+    return _factor_and_check(a, lambda: torch.linalg.qr(a), lambda qr: qr.Q @ (qr.R @ x) - a @ x)
 
 
 def r_factor(a: Tensor) -> Tensor:
     """Return R alone, which has the singular values of A: R x is as long as A x."""
     x = _probe(a)
-    return _checked(a, lambda: torch.linalg.qr(a, mode="r").R, lambda r: (r @ x).norm() - (a @ x).norm())
+    return _factor_and_check(a, lambda: torch.linalg.qr(a, mode="r").R, lambda r: (r @ x).norm() - (a @ x).norm())
 
 
 def svd(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return U and V^T, both square, and the singular values between them."""
     x = _probe(a)
     n = min(a.shape)
-    return _checked(a, lambda: torch.linalg.svd(a), lambda f: f.U[:, :n] @ (f.S * (f.Vh[:n] @ x)) - a @ x)
+    return _factor_and_check(a, lambda: torch.linalg.svd(a), lambda f: f.U[:, :n] @ (f.S * (f.Vh[:n] @ x)) - a @ x)
 
 
 def svdvals(a: Tensor) -> Tensor:
     """Return all singular values, largest first: their vector is as long as A, read as a vector."""
     driver = SVD_DRIVER if a.is_cuda else None
-    return _checked(a, lambda: torch.linalg.svdvals(a, driver=driver), lambda values: values.norm() - a.norm())
+    return _factor_and_check(a, lambda: torch.linalg.svdvals(a, driver=driver), lambda values: values.norm() - a.norm())
 
 
 def _probe(a: Tensor) -> Tensor:
@@ -50,7 +50,7 @@ def _probe(a: Tensor) -> Tensor:
     return x / x.norm()
 
 
-def _checked(a: Tensor, factor: Callable[[], Factors], error: Callable[[Factors], Tensor]) -> Factors:
+def _factor_and_check(a: Tensor, factor: Callable[[], Factors], error: Callable[[Factors], Tensor]) -> Factors:
     """Return the first factors whose error is round-off."""
     round_off = torch.finfo(a.dtype).eps ** 0.5 * a.norm()
     if not round_off.isfinite():

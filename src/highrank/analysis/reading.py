@@ -43,12 +43,12 @@ def read(model: LanguageModel, ids: Tensor, on_progress: OnProgress = no_progres
     window = max(WINDOW, -(-length // MAX_STATES))
     state = model.initial_state(1)
     # Allocated once: small tensors kept between large temporary ones would fragment the heap.
-    packed = _packed(state)
+    packed = _pack_state(state)
     nll = torch.empty(length, dtype=torch.promote_types(packed.dtype, torch.float32))
     states = torch.empty(-(-length // window), *packed.shape, dtype=packed.dtype)
     for i, start in enumerate(range(0, length, window)):
         stop = min(start + window, length)
-        states[i] = _packed(state)
+        states[i] = _pack_state(state)
         losses, hidden = model(ids[start:stop], ids[start + 1 : stop + 1], state)
         nll[start:stop] = losses[:, 0]
         state = hidden.state
@@ -67,7 +67,7 @@ def hidden_at(
         steps_of.setdefault(step // reading.window, []).append(step)
     for window, inside in steps_of.items():
         start = window * reading.window
-        state = _unpacked(model, reading.states[window].to(ids.device))
+        state = _unpack_state(model, reading.states[window].to(ids.device))
         g = _hidden(model, ids[start : inside[-1] + 1], state)[:, 0]  # (t, H)
         for step in inside:
             yield step, g[step - start]
@@ -83,10 +83,10 @@ def _device(model: LanguageModel) -> torch.device:
     return next(model.parameters()).device
 
 
-def _packed(state: list[State]) -> Tensor:
+def _pack_state(state: list[State]) -> Tensor:
     return torch.cat([tensor for pair in state for tensor in pair], dim=-1)  # (B, 2 sum of H_l)
 
 
-def _unpacked(model: LanguageModel, packed: Tensor) -> list[State]:
+def _unpack_state(model: LanguageModel, packed: Tensor) -> list[State]:
     parts = packed.split([size for size in model.backbone.hidden_sizes for _ in range(2)], dim=-1)
     return list(zip(parts[0::2], parts[1::2], strict=True))

@@ -75,7 +75,7 @@ def beam_search(
     last = words.repeat(beam_size)  # (W B,)
     prefixes = words.new_zeros(beam_size, n_contexts, max_length)
     log_prob = torch.full((beam_size, n_contexts), -torch.inf, device=words.device)
-    log_prob[0] = 0.0  # all rows start equal; if more than the first went on, every hypothesis would be found W times
+    log_prob[0] = 0.0  # all rows start equal: extending more than one would find every hypothesis several times
     excluded = torch.tensor(forbidden, dtype=torch.int64, device=words.device)
     best = Hypotheses(
         words.new_zeros(n_best, n_contexts, max_length),
@@ -168,5 +168,5 @@ def _merge(best: Hypotheses, words: Tensor, length: int, log_prob: Tensor, divis
 
 
 def _take(words: Tensor, index: Tensor) -> Tensor:
-    """(W, B, L) words, (n, B) indices of hypotheses -> (n, B, L)."""
+    """Return the words of the hypotheses with these indices: (W, B, L), (n, B) -> (n, B, L)."""
     return words.gather(0, index[..., None].expand(-1, -1, words.shape[-1]))

@@ -1,6 +1,6 @@
-"""The interface of every head, and the code that all heads share: tying, dtypes, target checks, padding.
+"""The interface of every head, and the code that all heads share: the loss, tying, dtypes, target checks, padding.
 
-Shapes: g (..., in_features), targets (...), D embedding size, V vocabulary.
+Shapes: g (..., in_features), targets (...), N tokens in all, K components, D embedding size, V vocabulary.
 """
 
 from typing import NamedTuple
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from highrank.ops import is_autocast
-from highrank.ops.mos_nll import Impl, adversarial_margins
+from highrank.ops.mos_nll import Impl, adversarial_margins, mos_nll
 from highrank.ops.parameters import INIT_RANGE, new_embedding
 
 
@@ -22,8 +22,8 @@ class Head(nn.Module):
     weight: nn.Parameter  # (V, D) word embeddings
     bias: nn.Parameter | None  # (V,)
     impl: Impl  # how `mos_nll` computes the loss
-    slab_bytes: int | None  # how many bytes of logits it may hold; None: its default
-    sample_below: float | None = None  # the responsibilities whose gradients it samples; None: exact gradients
+    slab_bytes: int | None  # bytes of logits that it may hold at a time; None: its default
+    sample_below: float | None = None  # rows with a smaller responsibility are sampled; None: exact gradients
     adversarial: float = 0.0  # eps of `adversarial_margins`, which lower the targets' logits in training; 0: none
 
     def nll(
@@ -35,7 +35,22 @@ class Head(nn.Module):
         gradient, even where g is NaN. Other targets outside the vocabulary raise a ValueError on the CPU; on a GPU, or
         when compiled, they fail in the kernel or make the loss NaN. `slab_bytes` replaces the head's own for this call.
         """
-        raise NotImplementedError
+        tokens = mask_padding(g, targets, self.vocab_size, ignore_index)
+        log_pi, h = self.softmaxes(tokens.g)
+        h = h.reshape(-1, *h.shape[-2:])  # (N, K, D)
+        words = tokens.targets.reshape(-1)  # (N,)
+        nll = mos_nll(
+            h,
+            log_pi.reshape(-1, log_pi.shape[-1]),  # (N, K)
+            self.weight,
+            self.bias,
+            words,
+            impl=self.impl,
+            slab_bytes=self.slab_bytes if slab_bytes is None else slab_bytes,
+            sample_below=self.sample_below,
+            margins=self.margins(h, words),
+        )
+        return tokens.zero_padding(nll.view(targets.shape))
 
     def log_prob(self, g: Tensor) -> Tensor:
         """Return the log-probabilities of the whole vocabulary, (..., V)."""

@@ -2,7 +2,7 @@
 
     p(x | c) = softmax((sum_k pi_k h_k) W^T + b)_x      mixed before the softmax: the rank of log p is at most D + 2
 
-Shapes: g (..., in_features), targets (...), K components, D embedding size, V vocabulary.
+Shapes: g (..., in_features), K components, D embedding size, V vocabulary.
 """
 
 import torch

@@ -8,17 +8,17 @@
 
     h_k = g + U_k tanh(W_h,k g + b_h,k)               U = 0 and pi uniform at the start
 
-Shapes: g (..., in_features), targets (...), N tokens in all, K components, D embedding size, V vocabulary.
+Shapes: g (..., in_features), K components, D embedding size, V vocabulary.
 """
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from highrank.heads.head import Head, cast_for_product, mask_padding, tied_or_new_embedding
+from highrank.heads.head import Head, cast_for_product, tied_or_new_embedding
 from highrank.ops.dropout import variational_dropout
 from highrank.ops.linear import AlignedLinear
-from highrank.ops.mos_nll import Impl, mos_nll
+from highrank.ops.mos_nll import Impl
 from highrank.ops.parameters import check_dropouts, check_sizes
 
 
@@ -155,30 +155,9 @@ class MoSHead(Head):
     def softmaxes(self, g: Tensor) -> tuple[Tensor, Tensor]:
         """Return the log weights (..., K) and context vectors (..., K, D) of the softmaxes to mix.
 
-        `MoCHead` overrides this with a single softmax.
+        `log_prob` mixes them, and `Head.nll` computes the loss from them. `MoCHead` returns a single softmax.
         """
         return self.log_components(g)
-
-    def nll(
-        self, g: Tensor, targets: Tensor, *, ignore_index: int | None = None, slab_bytes: int | None = None
-    ) -> Tensor:
-        """Return -log p of each target, shape (...), without building (N, K, V); `Head.nll` explains the options."""
-        tokens = mask_padding(g, targets, self.vocab_size, ignore_index)
-        log_pi, h = self.softmaxes(tokens.g)
-        h = h.reshape(-1, *h.shape[-2:])  # (N, K, D)
-        words = tokens.targets.reshape(-1)  # (N,)
-        nll = mos_nll(
-            h,
-            log_pi.reshape(-1, log_pi.shape[-1]),  # (N, K)
-            self.weight,
-            self.bias,
-            words,
-            impl=self.impl,
-            slab_bytes=self.slab_bytes if slab_bytes is None else slab_bytes,
-            sample_below=self.sample_below,
-            margins=self.margins(h, words),
-        )
-        return tokens.zero_padding(nll.view(targets.shape))
 
     def log_prob(self, g: Tensor) -> Tensor:
         """Return the log-probabilities of the whole vocabulary, (..., V)."""

@@ -6,17 +6,17 @@
 Stack log p for all contexts c: g W^T has rank D at most, the bias adds one and the normaliser another. So the matrix of
 log-probabilities has rank at most D + 2, whatever the rank of the language.
 
-Shapes: g (..., D), targets (...), N tokens in all, D embedding size, V vocabulary.
+Shapes: g (..., D), D embedding size, V vocabulary.
 """
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from highrank.heads.head import Head, cast_for_product, mask_padding, tied_or_new_embedding
+from highrank.heads.head import Head, cast_for_product, tied_or_new_embedding
 from highrank.ops.dropout import variational_dropout
 from highrank.ops.linear import AlignedLinear
-from highrank.ops.mos_nll import Impl, mos_nll
+from highrank.ops.mos_nll import Impl
 from highrank.ops.parameters import check_dropouts, check_sizes
 
 
@@ -82,26 +82,6 @@ class SoftmaxHead(Head):
         """Return log pi = log 1 = 0 (..., 1) and the context vector h (..., 1, D)."""
         h = self.context(g).unsqueeze(-2)
         return h.new_zeros(h.shape[:-1], dtype=torch.promote_types(h.dtype, torch.float32)), h
-
-    def nll(
-        self, g: Tensor, targets: Tensor, *, ignore_index: int | None = None, slab_bytes: int | None = None
-    ) -> Tensor:
-        """Return -log p of each target, shape (...), without building (N, V); `Head.nll` explains the options."""
-        tokens = mask_padding(g, targets, self.vocab_size, ignore_index)
-        log_pi, h = self.softmaxes(tokens.g)
-        h = h.reshape(-1, *h.shape[-2:])  # (N, 1, D)
-        words = tokens.targets.reshape(-1)  # (N,)
-        nll = mos_nll(
-            h,
-            log_pi.reshape(-1, 1),  # (N, 1)
-            self.weight,
-            self.bias,
-            words,
-            impl=self.impl,
-            slab_bytes=self.slab_bytes if slab_bytes is None else slab_bytes,
-            margins=self.margins(h, words),
-        )
-        return tokens.zero_padding(nll.view(targets.shape))
 
     def log_prob(self, g: Tensor) -> Tensor:
         """Return the log-probabilities of the whole vocabulary, (..., V)."""

@@ -9,7 +9,7 @@ Shapes: input_ids and labels (B, T), unlike the (T, B) of `LanguageModel`; logit
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers
@@ -40,6 +40,7 @@ class HighrankConfig(PreTrainedConfig):
     """The recipe of a language model and the size of its vocabulary."""
 
     model_type = "highrank"
+    keys_to_ignore_at_inference: ClassVar[list[str]] = ["state"]  # `Trainer.predict` would collect it with the logits
 
     vocab_size: int = 1
     spec: dict[str, Any] | None = None  # the values of a `ModelSpec`

@@ -79,7 +79,7 @@ class MixtureOutput(ModelOutput):
 
 
 class Mixture(nn.Module):
-    """What a converted model adds to its own class, such as `LlamaForCausalLM`."""
+    """The methods that a converted model adds to its original class, such as `LlamaForCausalLM`."""
 
     config: Any
     base_model: nn.Module
@@ -236,7 +236,7 @@ class MixtureConfig(PreTrainedConfig):
 AutoConfig.register(MODEL_TYPE, MixtureConfig, exist_ok=True)
 
 
-# --- what can be converted ------------------------------------------------------------------------------------------
+# --- checks ---------------------------------------------------------------------------------------------------------
 
 
 def _check_supported(model: Any) -> None:

@@ -32,7 +32,7 @@ class UptrainSettings:
 
 @dataclass(frozen=True)
 class UptrainCurve:
-    """How the validation loss fell."""
+    """The validation loss over the course of training."""
 
     parameters: int
     step: list[int]

@@ -116,7 +116,7 @@ class EncoderDecoder(nn.Module):
 
 
 def attend(queries: Tensor, keys: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
-    """(T, B, H) queries, (S, B, H) keys, (S, B, M) memory, (S, B) mask -> (T, B, M) means of real memory."""
+    """Average the memory at real words: (T, B, H), (S, B, H), (S, B, M), (S, B) mask -> (T, B, M)."""
     scores = torch.einsum("tbh,sbh->bts", queries, keys)
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))  # the softmax needs more than half precision
     weights = torch.softmax(scores.masked_fill(~mask.t()[:, None], -torch.inf), dim=-1)  # (B, T, S)

@@ -23,7 +23,7 @@ class AlignedLinear(nn.Linear):
 
 
 def aligned_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """(..., I), (O, I), (O,) -> (..., O), in the autocast dtype where autocast is on."""
+    """Compute x W^T + b, (..., I), (O, I), (O,) -> (..., O), in the autocast dtype where autocast is on."""
     device = x.device.type
     dtype = autocast_dtype(x)
     if device == "cuda" and dtype in HALF and not torch.compiler.is_compiling():  # inductor pads by itself

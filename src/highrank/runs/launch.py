@@ -23,7 +23,7 @@ from highrank.runs.record import RunRecord, summarize
 from highrank.runs.training import train_run
 from highrank.training.callbacks import Callbacks, TrainingSetup
 from highrank.training.loop import Outcome
-from highrank.training.ranks import joined, rank_device
+from highrank.training.ranks import connect_ranks, rank_device
 
 ROOT = Path("runs")  # of runs without a folder of their own
 
@@ -77,7 +77,7 @@ def train_recipe(
     data_folder = optional_path(data_dir)
     callbacks = callbacks or Callbacks()
     device = rank_device(find_device(device))
-    with joined(device) as ranks:
+    with connect_ranks(device) as ranks:
         chosen = get_recipe(recipe) if isinstance(recipe, str) else recipe
         if finetune and not resume:
             raise UserError("finetuning continues an existing run: add --resume (resume=True).")

@@ -1,4 +1,4 @@
-"""What training reports while it runs: its setup and metrics as dataclasses, and callbacks for displaying them."""
+"""Training callbacks, and the dataclasses that they receive: the setup, and the metrics of updates and epochs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from highrank.training.ranks import Ranks
 
 @dataclass(frozen=True)
 class TrainingSetup:
-    """What is trained, on what, and where."""
+    """The recipe, the corpus, the run folder and the devices of a training run."""
 
     recipe: AnyRecipe
     corpus: Corpus | DialogCorpus
@@ -28,7 +28,7 @@ class TrainingSetup:
 class UpdateMetrics:
     """The loss of an update, and the progress within its epoch. Losses are in nats per token.
 
-    `row` and `epoch_nll` count from the start of the epoch, `tokens` from that of the process, if it resumed within it.
+    `row` and `epoch_nll` count from the start of the epoch, `tokens` from where this process started or resumed it.
     """
 
     kind: Literal["train"] = "train"
@@ -37,7 +37,7 @@ class UpdateMetrics:
     row: int  # as in `Callbacks.epoch_started`
     tokens: int
     nll: float  # of this update
-    epoch_nll: float  # the mean
+    epoch_nll: float  # mean over the tokens of the epoch
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -67,15 +67,15 @@ class NTASGD:
         """Return every tensor that the optimiser changes, by name and not copied, except the parameters."""
         state = {"n_averaged": self.n_averaged}
         if self.averages is not None:
-            state |= self._named("averages", self.averages)
+            state |= self._by_name("averages", self.averages)
         if self.adam is not None:
-            state |= {"t": self.adam.t} | self._named("m", self.adam.m) | self._named("v", self.adam.v)
+            state |= {"t": self.adam.t} | self._by_name("m", self.adam.m) | self._by_name("v", self.adam.v)
         return state
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Continue from a state. Load the parameters before: averages that are missing in the state start at them.
+        """Restore a state, after the parameters: averages that are missing in the state start at them.
 
-        Counters and moments that are missing start at zero, if this optimiser is new.
+        In a new optimiser, counters and moments that are missing start at zero.
         """
         if self.averaging or any(name.startswith("averages/") for name in state):
             self.start_averaging()
@@ -83,7 +83,7 @@ class NTASGD:
             if name in state:
                 tensor.copy_(state[name])
 
-    def _named(self, kind: str, tensors: list[Tensor]) -> dict[str, Tensor]:
+    def _by_name(self, kind: str, tensors: list[Tensor]) -> dict[str, Tensor]:
         """Return one tensor per parameter, by name: averages/head.weight, ..."""
         return {f"{kind}/{name}": tensor for name, tensor in zip(self.names, tensors, strict=True)}
 
@@ -104,7 +104,7 @@ class NTASGD:
 
     @contextlib.contextmanager
     def averaged_weights(self) -> Iterator[None]:
-        """Within the block, the parameters hold the weights that represent the run."""
+        """Let the parameters hold the weights that represent the run for the duration of the block."""
         with self._swapped(self.averages if self.uses_averages else None):
             yield
 

@@ -52,7 +52,7 @@ class Ranks:
     def sum_(self, tensors: Iterable[Tensor]) -> None:
         """Replace every tensor by its sum over the ranks."""
         if self.connected:
-            with _peers_expected():
+            with _detect_lost_rank():
                 for tensor in tensors:
                     dist.all_reduce(tensor)
 
@@ -61,7 +61,7 @@ class Ranks:
         if not self.connected:
             return value
         tensor = torch.tensor(value)  # on the CPU: a number for the host need not wait for the device
-        with _peers_expected():
+        with _detect_lost_rank():
             dist.all_reduce(tensor, dist.ReduceOp.MAX)
         return int(tensor.item())
 
@@ -74,7 +74,7 @@ class Ranks:
         if not self.connected:
             return value
         values = [value]
-        with _peers_expected():
+        with _detect_lost_rank():
             dist.broadcast_object_list(values, device=torch.device("cpu"))
         return values[0]
 
@@ -83,7 +83,7 @@ class Ranks:
         if not self.connected:
             return [value]
         values: list[T] = [value] * self.size
-        with _peers_expected():
+        with _detect_lost_rank():
             dist.all_gather_object(values, value)
         return values
 
@@ -105,8 +105,8 @@ def rank_device(device: torch.device) -> torch.device:
 
 
 @contextlib.contextmanager
-def joined(device: torch.device) -> Iterator[Ranks]:
-    """Join the processes that torchrun started, and leave them after the block; without torchrun, train alone."""
+def connect_ranks(device: torch.device) -> Iterator[Ranks]:
+    """Connect the processes that torchrun started for the duration of the block; without torchrun, train alone."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         yield ALONE
         return
@@ -118,7 +118,8 @@ def joined(device: torch.device) -> Iterator[Ranks]:
 
 
 @contextlib.contextmanager
-def _peers_expected() -> Iterator[None]:
+def _detect_lost_rank() -> Iterator[None]:
+    """Raise a RankLostError if a collective operation of the block fails because a peer has ended."""
     try:
         yield
     except RuntimeError as error:  # gloo's connection was closed, or NCCL's communicator aborted

@@ -93,7 +93,7 @@ class Training:
 
     @property
     def epoch_progress(self) -> tuple[int, int]:
-        """How much of the epoch is done, and its length: in updates if the recipe sets their number, else in rows."""
+        """The position in the epoch and its length: in updates if the recipe sets their number, else in rows."""
         if self.train.updates_per_epoch is None:
             return self.state.row, self.task.pass_length
         return self.state.epoch_updates, self.train.updates_per_epoch

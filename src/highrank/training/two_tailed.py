@@ -1,8 +1,8 @@
 """SGD with two tail averages of adaptive length (Melis 2022, "Two-Tailed Averaging", arXiv:2209.12581).
 
-NT-ASGD averages from one moment on and never forgets an iterate, so a rule with a hyper-parameter must choose that
-moment. Two-tailed averaging keeps two averages from the first step: a long one over the last L updates, and a short one
-over the last S <= L.
+NT-ASGD never forgets an iterate once it averages, so its result depends on when it starts, which a rule with a
+hyper-parameter chooses. Two-tailed averaging keeps two averages from the first step: a long one over the last L
+updates, and a short one over the last S <= L.
 
     after every update                        long += (theta - long) / L,   short += (theta - short) / S
     after every epoch, if short is no worse   long <- short, L <- S, and short restarts with S <- 0
@@ -30,7 +30,7 @@ class TwoTailed(NTASGD):
     """`averages` and `n_averaged` hold the long average and L; `short` and `n_short` hold the short one and S.
 
     `long_is_best`: at the last evaluation, the long average was better than the weights themselves. `short_is_new`: the
-    short average started at the last evaluation, or with the stage. Both are tensors, on the host, to be in the state.
+    short average started at the last evaluation, or with the stage. Both are CPU tensors, which `state` includes.
     """
 
     def __init__(self, parameters: dict[str, nn.Parameter], weight_decay: float = 0.0, *, adam: bool = False) -> None:
@@ -83,7 +83,7 @@ class TwoTailed(NTASGD):
 
     def state(self) -> dict[str, Tensor]:
         own = {"n_short": self.n_short, "long_is_best": self.long_is_best, "short_is_new": self.short_is_new}
-        return super().state() | own | self._named("short", self.short)
+        return super().state() | own | self._by_name("short", self.short)
 
     @torch.no_grad()
     def _switch(self) -> None:

@@ -37,12 +37,12 @@ def test_models_agree_with_the_heads(bias):
 @pytest.mark.parametrize("kind", ["softmax", "moc", "mos"])
 def test_widening_and_mixing_preserve_the_distribution(kind):
     model = make_model(kind)
-    wide = model.widened(9, torch.Generator().manual_seed(1))
+    wide = model.widen(9, torch.Generator().manual_seed(1))
     assert wide.w.shape == (11, 9)
     torch.testing.assert_close(wide.log_prob(), model.log_prob(), rtol=0, atol=1e-14)
     if kind != "softmax":
         softmax = make_model("softmax")
-        torch.testing.assert_close(softmax.mixed(kind, 5).log_prob(), softmax.log_prob(), rtol=0, atol=1e-14)
+        torch.testing.assert_close(softmax.as_mixture(kind, 5).log_prob(), softmax.log_prob(), rtol=0, atol=1e-14)
 
 
 def test_a_moc_mixes_logits():

@@ -43,6 +43,6 @@ def test_jitter_tells_equal_components_apart():
     generator = torch.Generator().manual_seed(0)
     softmax = softmax_by_svd(LANGUAGE, 2, bias=False)
     assert _jitter(softmax, generator) is softmax
-    h = _jitter(softmax.mixed("mos", 3), generator).h
+    h = _jitter(softmax.as_mixture("mos", 3), generator).h
     assert 0 < (h - softmax.h).abs().max() < 0.1
     assert not torch.equal(h[:, 0], h[:, 1])

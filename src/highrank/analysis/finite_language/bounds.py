@@ -1,4 +1,4 @@
-"""What algebra alone says about a finite language: the ranks in F(A), the D that is enough, and exact models.
+"""The algebra of a finite language: the ranks in F(A), the D that a model needs, and exact models.
 
 F(A) is the set of all A + lambda 1^T: A with a number added to each row. With C = I - 11^T / M, the matrix A C is A
 with centred rows. It is a member of F(A), and the one of lowest rank, since A' C = A C for every member A'. Therefore

@@ -82,14 +82,14 @@ class Model:
         logits = h @ self.w.T
         return logits if self.b is None else logits + self.b
 
-    def widened(self, embed_dim: int, generator: torch.Generator) -> "Model":
+    def widen(self, embed_dim: int, generator: torch.Generator) -> "Model":
         """Return the same distribution with a larger D: h is padded with zeros, w with small random numbers."""
         more = embed_dim - self.w.shape[1]
         extra = 0.1 * torch.randn(len(self.w), more, generator=generator, dtype=self.w.dtype)
         zeros = self.h.new_zeros(*self.h.shape[:2], more)
         return replace(self, h=torch.cat([self.h, zeros], dim=-1), w=torch.cat([self.w, extra], dim=-1))
 
-    def mixed(self, kind: Kind, n_components: int) -> "Model":
+    def as_mixture(self, kind: Kind, n_components: int) -> "Model":
         """Return a Softmax as a mixture of K equal components: the same distribution."""
         if kind == "softmax":
             return self

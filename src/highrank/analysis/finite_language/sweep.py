@@ -88,15 +88,15 @@ def sweep(language: FiniteLanguage, setup: Setup, on_progress: OnProgress = no_p
             random_starts = 1 if setup.quick else 2
             starts = [random_model(kind, language, n_components, d, bias, generator) for _ in range(random_starts)]
             if kind in best:
-                starts.append(best[kind].widened(d, generator))
+                starts.append(best[kind].widen(d, generator))
             if kind == "mos":
-                starts.append(best["softmax"].mixed(kind, n_components))
+                starts.append(best["softmax"].as_mixture(kind, n_components))
                 exact = mos_by_groups(language, n_components, d)
             elif d < enough:
-                starts.append(by_svd.mixed(kind, n_components))
+                starts.append(by_svd.as_mixture(kind, n_components))
                 exact = None
             else:  # not a start: the optimiser has to find its own way, for comparison
-                exact = by_svd.mixed(kind, n_components)
+                exact = by_svd.as_mixture(kind, n_components)
             model = best[kind] = _fit_best(starts, language, evaluations[kind], generator)
             floor = None if kind == "mos" else softmax_floor(language, d, bias)
             constructed = None if exact is None else exact.measure(language)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from highrank.ops import only_once_differentiable
+from highrank.ops.jit import jit
 
 try:
     import triton
@@ -24,7 +25,7 @@ except ImportError:
 
 
 def activation_penalty(g: Tensor, raw: Tensor, alpha: float, beta: float) -> Tensor:
-    """(T, B, H), (T, B, H) with T > 1 -> 0-dim float32."""
+    """Compute the penalty: (T, B, H), (T, B, H) with T > 1 -> 0-dim float32."""
     with torch.cuda.device_of(g):
         return _ActivationPenalty.apply(g, raw, alpha / g.numel(), beta / raw[1:].numel())
 
@@ -36,7 +37,7 @@ class _ActivationPenalty(torch.autograd.Function):
         ctx.alpha, ctx.beta = alpha, beta
         length, batch, hidden = g.shape
         partial = g.new_empty(length * batch, dtype=torch.float32)  # atomics would not be deterministic
-        _forward[(length * batch,)](
+        _forward_kernel[(length * batch,)](
             g, raw, partial, alpha, beta, batch, hidden, *g.stride(), *raw.stride(), triton.next_power_of_2(hidden)
         )
         return partial.sum()
@@ -47,13 +48,14 @@ class _ActivationPenalty(torch.autograd.Function):
         g, raw = ctx.saved_tensors
         length, batch, hidden = g.shape
         dg, draw = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (g, raw))
-        _backward[(length * batch,)](
+        _backward_kernel[(length * batch,)](
             *(g, raw, dg, draw, upstream, 2 * ctx.alpha, 2 * ctx.beta, length, batch, hidden),
             *(*g.stride(), *raw.stride(), triton.next_power_of_2(hidden)),
         )
         return dg, draw, None, None
 
 
+@jit()
 def _forward_kernel(
     g, raw, partial, alpha, beta, B, H, g_t, g_b, g_h, raw_t, raw_b, raw_h, BLOCK: tl.constexpr
 ):  # fmt: skip
@@ -69,6 +71,9 @@ def _forward_kernel(
     tl.store(partial + row, tl.sum(alpha * x * x + beta * step * step, axis=0))
 
 
+# alpha, beta and T depend on the length of a window. Floats are never specialised on; T must not be either, or a new
+# length would compile the kernel again.
+@jit(do_not_specialize=["T"])
 def _backward_kernel(
     g, raw, dg, draw, upstream, alpha, beta, T, B, H, g_t, g_b, g_h, raw_t, raw_b, raw_h, BLOCK: tl.constexpr
 ):  # fmt: skip
@@ -85,9 +90,3 @@ def _backward_kernel(
     after = tl.load(here + raw_t, mask=inside & (t < T - 1), other=0.0).to(tl.float32)
     change = tl.where(t > 0, now - before, 0.0) - tl.where(t < T - 1, after - now, 0.0)
     tl.store(draw + row * H + h, (scale * beta * change).to(draw.dtype.element_ty), mask=inside)
-
-
-# alpha, beta and T depend on the length of a window. Floats are never specialised on; T must not be either, or a new
-# length would compile the kernel again.
-_forward: Any = None if triton is None else triton.jit(_forward_kernel)
-_backward: Any = None if triton is None else triton.jit(_backward_kernel, do_not_specialize=["T"])

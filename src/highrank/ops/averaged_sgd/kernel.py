@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
+
+from highrank.ops.jit import jit
 
 try:
     import triton
@@ -44,12 +45,13 @@ def averaged_sgd_(
         sizes = tuple(p.numel() for p in parameters[some])
         starts = (0, *itertools.accumulate(triton.cdiv(n, BLOCK) for n in sizes))  # of each tensor's blocks
         with torch.cuda.device_of(parameters[first]):
-            _jitted[(starts[-1],)](
+            _averaged_sgd_kernel[(starts[-1],)](
                 *(tuple(x[some]) for x in (parameters, grads, *tails)), starts, sizes,
                 keep, rate, share, short_share, apply.view(torch.uint8), averages is not None, short is not None, BLOCK,
             )  # fmt: skip
 
 
+@jit()
 def _averaged_sgd_kernel(
     parameters, grads, averages, short, starts, sizes, keep, rate, share, short_share, apply,
     AVERAGE: tl.constexpr, SHORT: tl.constexpr, BLOCK: tl.constexpr,
@@ -69,6 +71,3 @@ def _averaged_sgd_kernel(
             if SHORT:
                 s = tl.load(short[t] + i, mask=inside, other=0.0)
                 tl.store(short[t] + i, s + tl.load(short_share).to(tl.float32) * (p - s), mask=inside)
-
-
-_jitted: Any = None if triton is None else triton.jit(_averaged_sgd_kernel)

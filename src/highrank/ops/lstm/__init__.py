@@ -27,9 +27,9 @@ def lstm(
     b_hh: Tensor,
     weight_drop: float = 0.0,
 ) -> tuple[Tensor, State]:
-    """(T, B, I), two (B, H), (4H, I), (4H, H), (4H,), (4H,) -> (T, B, H) and the last state.
+    """Return the outputs, (T, B, H), and the last state, from (T, B, I), two (B, H), (4H, I), (4H, H), (4H,), (4H,).
 
-    Runs in the autocast dtype where autocast is on, else in x's dtype. `weight_drop` is the share of W_hh that is
+    Computes in the autocast dtype where autocast is on, else in x's dtype. `weight_drop` is the share of W_hh that is
     dropped, with a new mask at every call.
     """
     device = x.device.type

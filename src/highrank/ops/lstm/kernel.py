@@ -1,4 +1,4 @@
-"""The LSTM's weights in Triton: cast, pad and mask them into one buffer in one pass, and take their gradients back.
+"""Pack an LSTM's weights in Triton: cast, pad and mask them into one buffer in one pass, and unpack their gradients.
 
     pack       (4H, I), (4H, H), (4H,), (4H,) -> one buffer: (4H', I'), (4H', H'), (4H',), (4H',)
     unpack     their gradients -> (4H, I), (4H, H), (4H,), (4H,)
@@ -11,11 +11,10 @@ a half-precision write, 6 bytes per weight.
 # mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 from torch import Tensor
+
+from highrank.ops.jit import jit
 
 try:
     import triton
@@ -71,11 +70,7 @@ def _quarter(hidden: int, wide: int) -> int:
     return max(1, triton.next_power_of_2(max(hidden, wide)) // 4)
 
 
-def _jit(function: Callable[..., Any]) -> Any:
-    return function if triton is None else triton.jit(function)
-
-
-@_jit
+@jit()
 def _copy_masked(source, out, width, out_width, seed, row, scale, p, QUARTER: tl.constexpr):
     """Copy a row of W_hh or of its gradient, `width` of `out_width` elements, masked if there is a seed.
 
@@ -93,13 +88,13 @@ def _copy_masked(source, out, width, out_width, seed, row, scale, p, QUARTER: tl
             _copy_part(source, out, width, out_width, part * QUARTER + j, 1.0)
 
 
-@_jit
+@jit()
 def _copy_part(source, out, width, out_width, j, factor):
     w = tl.load(source + j, mask=j < width, other=0.0).to(tl.float32) * factor
     tl.store(out + j, w.to(out.dtype.element_ty), mask=j < out_width)
 
 
-@_jit
+@jit()
 def _pack_kernel(
     w_ih, w_hh, b_ih, b_hh, out_ih, out_hh, out_b_ih, out_b_hh, seed, scale, p, INPUTS, HIDDEN, I_WIDE, H_WIDE,
     BLOCK_I: tl.constexpr, QUARTER: tl.constexpr,
@@ -118,7 +113,7 @@ def _pack_kernel(
     tl.store(out_b_hh + row, tl.load(b_hh + source, mask=real, other=0.0).to(out_b_hh.dtype.element_ty))
 
 
-@_jit
+@jit()
 def _unpack_kernel(
     g_ih, g_hh, gb_ih, gb_hh, out_ih, out_hh, out_b_ih, out_b_hh, seed, scale, p, INPUTS, HIDDEN, I_WIDE, H_WIDE,
     BLOCK_I: tl.constexpr, QUARTER: tl.constexpr,

@@ -15,7 +15,7 @@ State = tuple[Tensor, Tensor]  # h and c, (B, H) each
 def torch_lstm(
     x: Tensor, h: Tensor, c: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor
 ) -> tuple[Tensor, State]:
-    """(T, B, I), two (B, H), (4H, I), (4H, H), (4H,), (4H,) -> (T, B, H) and the last state, all of one dtype."""
+    """Return the outputs, (T, B, H), and the last state; all tensors have the same dtype."""
     # `train=True` even in evaluation: without dropout inside it changes no value, and cuDNN's backward pass, which
     # dynamic evaluation needs, requires it.
     with warnings.catch_warnings():

@@ -1,8 +1,9 @@
 """An LSTM layer with zero-padded sizes, to reach cuDNN's persistent kernel.
 
 That kernel keeps the recurrent weights on the chip from step to step. It needs float16, I and H in multiples of 128 (H
-up to 1024) and B in multiples of 8 (up to 128); beyond those limits aligned sizes still help. It pays for small batches
-only: a larger one makes the ordinary kernels' matrix products efficient, so I is padded to a multiple that avoids it.
+up to 1024) and B in multiples of 8 (up to 128); beyond those limits aligned sizes still help. It is faster for small
+batches only: with larger ones the matrix products of the ordinary kernels are efficient, so I is padded to a size that
+the persistent kernel does not accept.
 Padding is exact: a padded unit has zero weights and biases, so its cell and output stay zero, and it receives no
 gradient.
 
@@ -64,7 +65,7 @@ def padded_lstm(
 def pad_weights(
     w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor, wide_inputs: int, wide_hidden: int, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(4H, I), (4H, H), (4H,), (4H,) -> (4H', I'), (4H', H'), (4H',), (4H',): pad gate by gate, in plain torch."""
+    """Pad gate by gate, in plain torch: (4H, I), (4H, H), (4H,), (4H,) -> (4H', I'), (4H', H'), (4H',), (4H',)."""
     gates = (4, w_hh.shape[1])
 
     def pad_gates(w: Tensor, *widths: int) -> Tensor:

@@ -62,7 +62,8 @@ def mos_nll(
     compute_dtype = autocast_dtype(h)
     sample = None
     if torch.is_grad_enabled():
-        sample = None if sample_below is None else RowSample.draw(sample_below, h)
+        if sample_below is not None and h.shape[1] > 1:  # the responsibility of a single component is 1
+            sample = RowSample.draw(sample_below, h)
     else:
         # Under no_grad, ctx.needs_input_grad is still True; detach to skip the gradients.
         h = h.detach()

@@ -11,7 +11,7 @@ from torch import Tensor
 
 @torch.no_grad()  # the attack is a constant of the loss
 def adversarial_margins(h: Tensor, weight: Tensor, targets: Tensor, eps: float) -> Tensor:
-    """(N, K, D), (V, D), (N,) -> (N, K): eps |w_y| |h_nk| where the cosine of w_y and h_nk is positive, else 0."""
+    """Return eps |w_y| |h_nk| where h_nk . w_y is positive, else 0: (N, K, D), (V, D), (N,) -> (N, K)."""
     dtype = torch.promote_types(h.dtype, torch.float32)
     w = weight[targets].to(h.dtype)  # (N, D)
     cosine_sign = (h @ w.unsqueeze(-1)).squeeze(-1)  # (N, K)

@@ -42,7 +42,7 @@ def mos_nll(
     sample: RowSample | None = None,
     margins: Tensor | None = None,
 ) -> Tensor:
-    """(N, K, D), (N, K), (V, D), (V,) or None, (N,) -> (N,), with matrix products in `compute_dtype`."""
+    """Compute `mos_nll` with matrix products in `compute_dtype`."""
     sizes = Sizes.of(h, weight, compute_dtype, slab_bytes)
     return _MosNLL.apply(h, log_pi, weight, bias, targets, margins, sizes, sample)
 

@@ -41,7 +41,7 @@ def mos_nll(
     sample: RowSample | None = None,
     margins: Tensor | None = None,
 ) -> Tensor:
-    """(N, K, D), (N, K), (V, D), (V,) or None, (N,) -> (N,); computes the gradients that the inputs require."""
+    """Compute `mos_nll`, and in the backward pass the gradients that the inputs require."""
     needs = [x is not None and x.requires_grad for x in (h, log_pi, weight, bias)]
     eps, draws = sample or (None, None)
     return _forward(h, log_pi, weight, bias, targets, margins, draws, eps, impl, compute_dtype, slab_bytes, needs)[0]
@@ -118,10 +118,10 @@ def _backward(
         ready_dw = None if is_capturing(h) or not (needs[2] or needs[3]) else dw
         inputs = chunked.Inputs(h, log_pi, weight, bias, targets, margins)
         results = chunked.gradients(upstream, inputs, r, dh if needs[0] else None, ready_dw, sizes, sample, needs)
-    return [_unshared(x) for x in results if x is not None]
+    return [_copy_if_shared(x) for x in results if x is not None]
 
 
-def _unshared(x: Tensor) -> Tensor:
+def _copy_if_shared(x: Tensor) -> Tensor:
     """Return x contiguous and in memory of its own; dW and db may be columns of one tensor."""
     unshared = x.is_contiguous() and x.nbytes == x.untyped_storage().nbytes()
     return x if unshared else x.clone(memory_format=torch.contiguous_format)

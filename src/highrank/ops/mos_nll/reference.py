@@ -22,9 +22,10 @@ def mos_nll(
     sample: RowSample | None = None,
     margins: Tensor | None = None,
 ) -> Tensor:
-    """(N, K, D), (N, K), (V, D), (V,) or None, (N,) -> (N,); with a `sample`, the gradients are unbiased estimates.
+    """Return the loss of each token: (N, K, D), (N, K), (V, D), (V,) or None, (N,) -> (N,).
 
-    `margins`, (N, K) constants, are subtracted from the logits of the targets.
+    With a `sample`, the gradients are unbiased estimates. `margins`, (N, K), are subtracted from the logits of the
+    targets, as constants.
     """
     logits = _at_least_float32(F.linear(h, weight, bias))  # (N, K, V)
     index = targets[:, None, None].expand(-1, h.shape[1], 1)  # (N, K, 1)

@@ -25,9 +25,15 @@ def cut(x: Tensor, shape: tuple[int, ...]) -> Tensor:
 class _Pad(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        ctx.shape = x.shape
+        ctx.shape = tuple(x.shape)
         ctx.dtype = x.dtype
-        return padded(x, shape, dtype)
+        if ctx.shape == shape:
+            return x.to(dtype)
+        if x.is_cuda and dtype in HALF and x.dim() in (2, 3) and has_kernels(x.device):
+            from highrank.ops.pad import kernel  # lazily: importing Triton is slow, and it may be missing
+
+            return kernel.pad(x, shape, dtype)
+        return reference(x, shape, dtype)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -44,17 +50,6 @@ class _Cut(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         return pad(grad, ctx.shape, ctx.dtype), None
-
-
-def padded(x: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Compute `pad` without a gradient."""
-    if tuple(x.shape) == shape:
-        return x.to(dtype)
-    if x.is_cuda and dtype in HALF and x.dim() in (2, 3) and has_kernels(x.device):
-        from highrank.ops.pad import kernel  # lazily: importing Triton is slow, and it may be missing
-
-        return kernel.padded(x, shape, dtype)
-    return reference(x, shape, dtype)
 
 
 def reference(x: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:

@@ -3,10 +3,10 @@
 # mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
+
+from highrank.ops.jit import jit
 
 try:
     import triton
@@ -15,20 +15,22 @@ except ImportError:
     triton = None
 
 
-def padded(x: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+def pad(x: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """Return x, of two or three dimensions and any strides, in `dtype` and zero-padded to `shape`."""
-    return padded_(torch.empty(shape, dtype=dtype, device=x.device), x)
+    return pad_into(torch.empty(shape, dtype=dtype, device=x.device), x)
 
 
-def padded_(out: Tensor, x: Tensor) -> Tensor:
+def pad_into(out: Tensor, x: Tensor) -> Tensor:
     """Write x and zeros to the contiguous `out`."""
     a, b, c = (1, *out.shape) if out.dim() == 2 else out.shape
     x = x[None] if x.dim() == 2 else x
     with torch.cuda.device_of(x):
-        _jitted[(a * b,)](x, out, *x.stride(), *x.shape, b, c, triton.next_power_of_2(c))
+        _pad_kernel[(a * b,)](x, out, *x.stride(), *x.shape, b, c, triton.next_power_of_2(c))
     return out
 
 
+# A is often the length of a window: a new length must not compile the kernel again.
+@jit(do_not_specialize=["A"])
 def _pad_kernel(x, out, stride_a, stride_b, stride_c, A, B, C, B_WIDE, C_WIDE, BLOCK: tl.constexpr):
     """Write one row of C' elements per program."""
     row = tl.program_id(0).to(tl.int64)
@@ -36,7 +38,3 @@ def _pad_kernel(x, out, stride_a, stride_b, stride_c, A, B, C, B_WIDE, C_WIDE, B
     c = tl.arange(0, BLOCK)
     value = tl.load(x + a * stride_a + b * stride_b + c * stride_c, mask=(a < A) & (b < B) & (c < C), other=0.0)
     tl.store(out + row * C_WIDE + c, value.to(out.dtype.element_ty), mask=c < C_WIDE)
-
-
-# A is often the length of a window: a new length must not compile the kernel again.
-_jitted: Any = None if triton is None else triton.jit(_pad_kernel, do_not_specialize=["A"])

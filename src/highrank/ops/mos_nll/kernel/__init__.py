@@ -10,7 +10,7 @@ of the vocabulary. u (N,) is the upstream gradient, r (N, K) the responsibilitie
    the maximum, and the sum of exponentials, of each row: (S, M) each.
 2. `_mos_nll_mixture_kernel`: each program handles a token. It combines the parts, computes the target's logits with one
    dot product per row, and mixes them: nll, r and log p_k(y). With margins, it first lowers the target's logit and its
-   term in the sum of exponentials; the later steps read that sum and log p_k(y), and need not know of margins.
+   term in the sum of exponentials; the later steps read that sum and log p_k(y), so they are the same with margins.
 3. `_mos_nll_dlogits_kernel`: recomputes the logits and writes u r p for C words at a time, in the compute dtype. Its
    maximum is the rounded one of step 1, so that the rounding cancels.
 4. `_mos_nll_target_kernel`: writes u r (p - 1) at the targets, computed from log p to be exact when p is nearly one.
@@ -67,7 +67,7 @@ def mos_nll(
     margins: Tensor | None = None,
     configs: tuple[Config, Config] | None = None,
 ) -> Tensor:
-    """(N, K, D), (N, K), (V, D), (V,) or None, (N,) -> (N,) float32, with matrix products in `compute_dtype`.
+    """Compute `mos_nll` in float32, with matrix products in `compute_dtype`.
 
     `slab_bytes` bounds the memory besides inputs and gradients; more memory means fewer launches. `skip=False` visits
     every row in the backward pass, `sample` a random choice of them. The loss of a target outside the vocabulary is

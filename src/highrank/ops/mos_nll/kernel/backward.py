@@ -7,7 +7,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from highrank.ops.mos_nll.kernel.logits import LOG2E, jit, launch_options, logits_tile, tile_source
+from highrank.ops.mos_nll.kernel.logits import LOG2E, launch_options, logits_tile, mos_nll_jit, tile_source
 from highrank.ops.mos_nll.kernel.operands import mm_float32, padded_slabs, padded_width
 from highrank.ops.mos_nll.kernel.plan import KEPT_SHARE, Config, program_slots, slab_tiles, tiles_each
 from highrank.ops.mos_nll.kernel.products import add_row_gradients_, write_weight_gradients
@@ -84,7 +84,7 @@ def gradients(
     return dh if dh is None or unscale is None else dh.mul_(unscale), dw, db
 
 
-@jit
+@mos_nll_jit
 def _mos_nll_dlogits_kernel(
     h, w, bias, peaks, totals, shares, dz, kept, rows, columns, slab, each,
     H_WIDTH: tl.constexpr, W_WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
@@ -115,7 +115,7 @@ def _mos_nll_dlogits_kernel(
             tl.store(dz + at, g.to(dz.dtype.element_ty), mask=(i < rows)[:, None])
 
 
-@jit
+@mos_nll_jit
 def _mos_nll_target_kernel(targets, log_ps, shares, dz, rows, columns, start, slab, BLOCK: tl.constexpr):
     """Write share (p - 1) at the targets, as expm1(log p): exact also when p is nearly one."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -128,7 +128,7 @@ def _mos_nll_target_kernel(targets, log_ps, shares, dz, rows, columns, start, sl
     tl.store(dz + i.to(tl.int64) * slab + j, g.to(dz.dtype.element_ty), mask=inside)
 
 
-@jit
+@mos_nll_jit
 def _mos_nll_finish_kernel(
     product, dw, db, unscale, rows, D: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, BLOCK_D: tl.constexpr
 ):

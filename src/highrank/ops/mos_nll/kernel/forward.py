@@ -7,7 +7,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from highrank.ops.mos_nll.kernel.logits import LOG2E, jit, launch_options, logits_tile, tile_source
+from highrank.ops.mos_nll.kernel.logits import LOG2E, launch_options, logits_tile, mos_nll_jit, tile_source
 from highrank.ops.mos_nll.kernel.operands import is_operand, padded_slabs, padded_width
 from highrank.ops.mos_nll.kernel.plan import Config, program_slots, tiles_each
 
@@ -65,7 +65,7 @@ def mix(
     return nll, r, peak, total, log_p
 
 
-@jit
+@mos_nll_jit
 def _mos_nll_forward_kernel(
     h, w, bias, peaks, totals, rows, columns, each, H_WIDTH: tl.constexpr, W_WIDTH: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, TMA: tl.constexpr, FLATTEN: tl.constexpr,
@@ -87,7 +87,7 @@ def _mos_nll_forward_kernel(
     tl.store(totals + at, total, mask=i < rows)
 
 
-@jit
+@mos_nll_jit
 def _mos_nll_mixture_kernel(
     h, log_pi, w, w_stride_v, w_stride_d, bias, targets, margins, peaks, totals,
     nll, r, row_peaks, row_totals, log_ps, rows, K, V, parts,

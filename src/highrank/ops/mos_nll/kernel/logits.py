@@ -4,21 +4,20 @@
 # Kernel arguments have no Python types. With this import, `tl.constexpr` is not evaluated where Triton is missing.
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
 
+from highrank.ops.jit import jit
 from highrank.ops.mos_nll.kernel.plan import Config
 
 try:
-    import triton
     import triton.language as tl
     from triton.tools.tensor_descriptor import TensorDescriptor
 
     LOG2E = tl.constexpr(1.4426950408889634)
 except ImportError:
-    triton = LOG2E = None
+    LOG2E = None
 
 
 def tile_source(x: Tensor, block_rows: int, block_columns: int, tma: bool) -> Any:
@@ -32,17 +31,14 @@ def launch_options(rows: Tensor, width: int, config: Config) -> dict[str, Any]:
     return {"H_WIDTH": rows.shape[1], "W_WIDTH": width, **dict(zip(names, config, strict=False))}
 
 
-def jit(function: Callable[..., Any]) -> Any:
-    """Compile a kernel with Triton; return it unchanged where Triton is missing."""
-    if triton is None:
-        return function
-    # These change from call to call: compiling again, say for a multiple of 16, would stall training.
-    counts = ["rows", "columns", "start", "each", "parts"]
-    vectors = ["peaks", "totals", "row_totals", "log_ps"]
-    return triton.jit(function, do_not_specialize=counts, do_not_specialize_on_alignment=vectors)
+# These change from call to call: compiling again, say for a multiple of 16, would stall training.
+mos_nll_jit = jit(
+    do_not_specialize=["rows", "columns", "start", "each", "parts"],
+    do_not_specialize_on_alignment=["peaks", "totals", "row_totals", "log_ps"],
+)
 
 
-@jit
+@mos_nll_jit
 def load_tile(source, row, column, rows, width, R: tl.constexpr, C: tl.constexpr, TMA: tl.constexpr):
     """Load source[row : row + R, column : column + C], with zeros outside (rows, width)."""
     if TMA:
@@ -55,7 +51,7 @@ def load_tile(source, row, column, rows, width, R: tl.constexpr, C: tl.constexpr
     return tile
 
 
-@jit
+@mos_nll_jit
 def logits_tile(
     h, w, bias, row, column, rows, columns, H_WIDTH: tl.constexpr, W_WIDTH: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, TMA: tl.constexpr,

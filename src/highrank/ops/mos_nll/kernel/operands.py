@@ -48,7 +48,7 @@ def padded_slabs(weight: Tensor, dtype: torch.dtype, most: int) -> Iterator[tupl
         if buffer is None:
             yield start, len(w), w
         else:
-            pad.padded_(buffer[: len(w)], w)
+            pad.pad_into(buffer[: len(w)], w)
             yield start, len(w), buffer[: -(-len(w) // 8) * 8]
 
 

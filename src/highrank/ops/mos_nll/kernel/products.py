@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import Tensor
 
-from highrank.ops.mos_nll.kernel.logits import jit, load_tile, tile_source
+from highrank.ops.mos_nll.kernel.logits import load_tile, mos_nll_jit, tile_source
 from highrank.ops.mos_nll.kernel.plan import Config
 
 try:
@@ -55,7 +55,7 @@ def _launch_options(width: int, config: Config) -> dict[str, Any]:
     return {"WIDTH": width, **dict(zip(names, config, strict=False))}
 
 
-@jit
+@mos_nll_jit
 def _mos_nll_dh_kernel(
     dz, w, dh, kept, rows, columns, slab,
     WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, TMA: tl.constexpr,
@@ -76,7 +76,7 @@ def _mos_nll_dh_kernel(
     tl.store(at, total, mask=inside)
 
 
-@jit
+@mos_nll_jit
 def _mos_nll_dw_kernel(
     dz, h, dw, db, unscale, kept, rows, columns, slab, D: tl.constexpr,
     WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, TMA: tl.constexpr,
