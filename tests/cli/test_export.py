@@ -1,6 +1,7 @@
 """`highrank export` and `highrank import`."""
 
 import shlex
+import sys
 
 import pytest
 
@@ -66,6 +67,14 @@ def test_a_run_becomes_a_model_of_transformers(place, trained):
     assert model(ids).logits[0].equal(expected[:, 0])
     assert "Perplexity" in (place / "model" / "README.md").read_text()
     assert "model" in fails("export", "run", "--hf", "model", cwd=place)
+
+
+def test_without_transformers_the_error_names_the_extra(place, trained, monkeypatch):
+    for name in ("transformers", "transformers.utils"):
+        monkeypatch.setitem(sys.modules, name, None)
+    for name in ("highrank.hf", "highrank.hf.language_model"):  # imported already, but a new process would try again
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    assert "[hf]" in fails("export", "run", "--hf", "model", cwd=place)
 
 
 def test_a_dialog_model_does_not_become_a_model_of_transformers(tmp_path, trained_dialog):

@@ -35,16 +35,14 @@ def report(
     from highrank.report.write import update_document, write_report
 
     documents = readme or []
-    if not results.is_dir():
-        raise UserError(
-            f"{results} is not a folder: record a run with 'highrank record RUN', or give --results FOLDER."
-        )
     for document in documents:
         if not document.is_file():
             raise UserError(f"{document} is not a file.")
     if output:
         output_folder(output)
     built = build_report(results)
+    if not built.shown:
+        raise UserError(f"{results} has no results: record a run with 'highrank record RUN', or give --results FOLDER.")
     for document in documents:
         if update_document(document, built):
             print_written((document, "tables renewed"), as_json=as_json)
