@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--heads", choices=HEADS, nargs="+", default=list(HEADS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--epochs", type=int, default=20)
-    parser.add_argument("--characters", type=int, default=2_000_000, help="Of the training text.")
+    parser.add_argument("--characters", type=int, default=2_000_000, help="length of the training text")
     parser.add_argument("--data-dir", type=Path)
     arguments = parser.parse_args()
     device = arguments.device

@@ -68,7 +68,7 @@ def main() -> None:
     parser.add_argument("--set", nargs="*", metavar="KEY=VALUE", default=SHORT)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--cut", type=int, nargs="+", default=[2, 6], help="Epochs, in increasing order.")
+    parser.add_argument("--cut", type=int, nargs="+", default=[2, 6], help="epochs, in increasing order")
     parser.add_argument("--dtype", choices=["float16", "bfloat16", "float32"], default="float16")
     parser.add_argument("--averages-only", action="store_true")
     parser.add_argument("--data-dir", type=Path)

@@ -1,4 +1,4 @@
-"""What the benchmarks share: the time and the extra memory of a call, and rows written as a CSV file.
+"""Helpers of the benchmarks: the time and the extra memory of a call, and rows written as a CSV file.
 
 A row is a dict. Triton times calls on a GPU, `torch.utils.benchmark` on a CPU.
 """

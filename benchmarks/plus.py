@@ -66,11 +66,11 @@ def describe_gains(rows: list[dict[str, Any]]) -> list[str]:
 def main() -> None:
     parser = make_parser(__doc__, "plus.csv")
     parser.add_argument("--recipe", default="pydoc-mos")
-    parser.add_argument("--set", nargs="*", metavar="KEY=VALUE", default=SMALL, help="For every variant.")
+    parser.add_argument("--set", nargs="*", metavar="KEY=VALUE", default=SMALL, help="of every variant")
     parser.add_argument("--variants", choices=VARIANTS, nargs="+", default=PLUS)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--epochs", type=int, default=35)
-    parser.add_argument("--tokens", type=int, default=16_000, help="Of the training text; 0: all.")
+    parser.add_argument("--tokens", type=int, default=16_000, help="length of the training text; 0: all")
     parser.add_argument("--data-dir", type=Path)
     arguments = parser.parse_args()
     device = arguments.device

@@ -39,8 +39,8 @@ def main() -> None:
     parser.add_argument("--set", nargs="*", metavar="KEY=VALUE", default=SMALL)
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--batches", type=int, default=16)
-    parser.add_argument("--draws", type=int, default=2, help="Sampled gradients per mini-batch and eps.")
-    parser.add_argument("--tokens", type=int, default=16_000, help="Of the training text; 0: all.")
+    parser.add_argument("--draws", type=int, default=2, help="sampled gradients per mini-batch and eps")
+    parser.add_argument("--tokens", type=int, default=16_000, help="length of the training text; 0: all")
     parser.add_argument("--data-dir", type=Path)
     arguments = parser.parse_args()
     device = arguments.device

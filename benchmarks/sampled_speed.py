@@ -32,8 +32,8 @@ EPS = (None, 1 / 64, 1 / 32, 1 / 8, 1 / 4, 1.0)
 
 def main() -> None:
     parser = make_parser(__doc__, "sampled_speed.csv", rounds=True)
-    parser.add_argument("--sizes", default="ptb,wt2,1b", help="Of the loss: names or NxKxDxV.")
-    parser.add_argument("--recipes", default="ptb-mos,wt2-mos,1b-softmax,1b-mos", help="Of the steps.")
+    parser.add_argument("--sizes", default="ptb,wt2,1b", help="sizes of the loss: names or NxKxDxV")
+    parser.add_argument("--recipes", default="ptb-mos,wt2-mos,1b-softmax,1b-mos", help="recipes whose steps are timed")
     arguments = parser.parse_args()
     device = arguments.device
     rows: list[dict[str, Any]] = []

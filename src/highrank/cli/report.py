@@ -21,11 +21,11 @@ def report(
     ] = None,
     readme: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", help="Renew the tables between the markers of a Markdown file; can be repeated."),
+        typer.Option(metavar="FILE", help="Update the tables between the markers of a Markdown file. Repeatable."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the runs at hand, and their results beside the paper's: as Markdown, as a page, as JSON, or in documents.
+    """Show all recorded runs, and their results beside the paper's: as Markdown, as a page, as JSON, or in documents.
 
     'highrank record' adds a run. Tables of the paper for which there is no result are left out.
     """
@@ -45,7 +45,7 @@ def report(
         raise UserError(f"{results} has no results: record a run with 'highrank record RUN', or give --results FOLDER.")
     for document in documents:
         if update_document(document, built):
-            print_written((document, "tables renewed"), as_json=as_json)
+            print_written((document, "tables updated"), as_json=as_json)
         elif not as_json:
             say(f"{document} is already up to date.")
     if output:
