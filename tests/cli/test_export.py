@@ -25,13 +25,6 @@ def test_the_suggested_commands_import_and_resume(place, trained, averages_only)
     assert checkpoints.read(place / "runs" / "a run").state.epoch == 2
 
 
-def test_existing_folders_are_not_overwritten(place, trained):
-    highrank("export", "run", cwd=place)
-    assert "exports/run" in fails("export", "run", cwd=place)
-    highrank("import", "exports/run", cwd=place)
-    assert "runs/run" in fails("import", "exports/run", cwd=place)
-
-
 @pytest.mark.parametrize(
     ("arguments", "name"),
     [
@@ -45,11 +38,6 @@ def test_existing_folders_are_not_overwritten(place, trained):
 def test_a_wrong_argument_is_an_error(place, trained, arguments, name):
     assert name in fails(*arguments.split(), cwd=place)
     assert not (place / "x").exists()
-
-
-def test_other_commands_suggest_importing_an_export(place, trained):
-    highrank("export", "run", "--out", "export", cwd=place)
-    assert "highrank import" in fails("evaluate", "export", cwd=place)
 
 
 def test_a_run_becomes_a_model_of_transformers(place, trained):
