@@ -9,18 +9,15 @@ of `text8-softmax` and `text8-mos7`, and the same settings but for these sizes. 
 bits per character.
 """
 
-import argparse
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from highrank.data.corpus import load_corpus
 from highrank.evaluation.score import bits_per_character
 from highrank.recipes import get_recipe, override
 from highrank.runs.provenance import provenance
-from measure import write_csv
+from measure import make_parser, write_csv
 from plus import train
 
 SETTINGS = ["train.lr=0.002", "train.batch_size=32", "train.bptt=100"]
@@ -33,16 +30,14 @@ HEADS = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__, "character_heads.csv")
     parser.add_argument("--heads", choices=HEADS, nargs="+", default=list(HEADS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--epochs", type=int, default=20)
-    parser.add_argument("--characters", type=int, default=2_000_000, help="Of the training text.")
+    parser.add_argument("--characters", type=int, default=2_000_000, help="length of the training text")
     parser.add_argument("--data-dir", type=Path)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--csv", type=Path, default=Path("character_heads.csv"))
     arguments = parser.parse_args()
-    device = torch.device(arguments.device)
+    device = arguments.device
     corpus = load_corpus("text8", arguments.data_dir, "char")
     tenth = arguments.characters // 10
     sizes = {"train": arguments.characters, "valid": tenth, "test": tenth}

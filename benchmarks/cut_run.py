@@ -26,7 +26,7 @@ from highrank.runs.folder import Run
 from highrank.runs.provenance import provenance
 from highrank.runs.record import summarize
 from highrank.runs.training import train_run
-from measure import write_csv
+from measure import make_parser, write_csv
 
 # Averaging starts with the fifth epoch, by finetuning, so that a short run of pydoc-mos has both kinds of epochs.
 SHORT = ["train.max_epochs=4", "train.finetunes=1", "train.finetune_max_epochs=1000"]
@@ -36,7 +36,7 @@ Row = dict[str, Any]
 
 def compare_runs(recipe: Recipe, corpus: Corpus, arguments: argparse.Namespace, folder: Path) -> Iterator[Row]:
     """Train one seed uncut and from an export at every cut; yield one row per cut."""
-    device = torch.device(arguments.device)
+    device = arguments.device
 
     def train_to(run: Run, epochs: int, resume: bool = True) -> str:
         # On resume the precision is the one that the run was started with.
@@ -63,17 +63,15 @@ def compare_runs(recipe: Recipe, corpus: Corpus, arguments: argparse.Namespace, 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__, "cut_run.csv")
     parser.add_argument("--recipe", default="pydoc-mos")
     parser.add_argument("--set", nargs="*", metavar="KEY=VALUE", default=SHORT)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--cut", type=int, nargs="+", default=[2, 6], help="Epochs, in increasing order.")
+    parser.add_argument("--cut", type=int, nargs="+", default=[2, 6], help="epochs, in increasing order")
     parser.add_argument("--dtype", choices=["float16", "bfloat16", "float32"], default="float16")
     parser.add_argument("--averages-only", action="store_true")
     parser.add_argument("--data-dir", type=Path)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--csv", type=Path, default=Path("cut_run.csv"))
     arguments = parser.parse_args()
     base = get_recipe(arguments.recipe)
     corpus = load_corpus(base.data.corpus, arguments.data_dir, base.data.level)

@@ -1,33 +1,30 @@
 """How do the BLEU scores of dialog models depend on the length penalty of beam search?
 
-    python benchmarks/dialog_length_penalty.py OUT.csv RUN [RUN ...] --data-dir corpora
+    python benchmarks/dialog_length_penalty.py RUN [RUN ...] --data-dir corpora
 
 Scores every run on its test dialogs with penalties of 0 (the paper's, as far as it says), 0.5 and 1.
 """
 
-import argparse
 import statistics
 from dataclasses import replace
 from pathlib import Path
 
 from highrank.data.dialog import DialogCorpus
-from highrank.device import find_device
 from highrank.evaluation.dialog import generate_responses
 from highrank.runs.corpora import run_data
 from highrank.runs.dialog import load_dialog
 from highrank.runs.provenance import provenance
-from measure import write_csv
+from measure import make_parser, write_csv
 
 PENALTIES = (0.0, 0.5, 1.0)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path)
+    parser = make_parser(__doc__, "dialog_length_penalty.csv")
     parser.add_argument("runs", type=Path, nargs="+")
     parser.add_argument("--data-dir", type=Path)
     arguments = parser.parse_args()
-    device = find_device("auto")
+    device = arguments.device
     rows = []
     for run in arguments.runs:
         loaded = load_dialog(run, device)
@@ -50,7 +47,7 @@ def main() -> None:
             }
             print(*(f"{value:.4g}" if isinstance(value, float) else value for value in row.values()), flush=True)
             rows.append(row | provenance(device))
-            write_csv(arguments.out, rows)
+            write_csv(arguments.csv, rows)
 
 
 if __name__ == "__main__":

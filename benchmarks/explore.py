@@ -154,7 +154,7 @@ def quantiles(times: Any) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", type=Path, help="a trained run; default: random weights")
-    parser.add_argument("--recipe", default="ptb-mos", help="of the random weights")
+    parser.add_argument("--recipe", default="ptb-mos", help="recipe of the random weights")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--csv", type=Path, default=Path("explore.csv"))
     arguments = parser.parse_args()

@@ -69,7 +69,7 @@ def our_layer(module: nn.LSTM, batch: int) -> tuple[Layer, list[Tensor]]:
 
 
 def main() -> None:
-    args = make_parser(__doc__, "lstm.csv").parse_args()
+    args = make_parser(__doc__, "lstm.csv", rounds=True).parse_args()
     origin = provenance(args.device)
     rows: list[Row] = []
     for size, (sizes, batch, length) in SHAPES.items():

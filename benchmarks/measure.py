@@ -1,4 +1,4 @@
-"""What the benchmarks share: the time and the extra memory of a call, and rows written as a CSV file.
+"""Helpers of the benchmarks: the time and the extra memory of a call, and rows written as a CSV file.
 
 A row is a dict. Triton times calls on a GPU, `torch.utils.benchmark` on a CPU.
 """
@@ -31,13 +31,14 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # parameters of glibc's mallopt(3)
 # --- options and rows -----------------------------------------------------------------------------------------------
 
 
-def make_parser(text: str | None, csv_name: str) -> argparse.ArgumentParser:
-    """Return a parser with a script's docstring as its help, and the options --device, --rounds and --csv."""
+def make_parser(text: str | None, csv_name: str, rounds: bool = False) -> argparse.ArgumentParser:
+    """Return a parser with a script's docstring as its help, and with --device, --csv and, if asked for, --rounds."""
     cuda = torch.cuda.is_available()
     parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", type=torch.device, default="cuda" if cuda else "cpu", help="cuda or cpu")
-    parser.add_argument("--rounds", type=int, default=20 if cuda else 5, help="measurements per row")
     parser.add_argument("--csv", type=Path, default=Path(csv_name), metavar="FILE", help=f"default: {csv_name}")
+    if rounds:
+        parser.add_argument("--rounds", type=int, default=20 if cuda else 5, help="measurements per row")
     return parser
 
 

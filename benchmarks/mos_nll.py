@@ -107,7 +107,7 @@ def measure(one: Implementation, shape: Shape, device: torch.device, dtype: str,
 
 
 def main() -> None:
-    parser = make_parser(__doc__, "mos_nll.csv")
+    parser = make_parser(__doc__, "mos_nll.csv", rounds=True)
     parser.add_argument("--sizes", help=f"of {', '.join(SIZES)}, or NxKxDxV, with commas between")
     parser.add_argument("--scaling", action="store_true")
     parser.add_argument("--llm", action="store_true")

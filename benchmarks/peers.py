@@ -133,6 +133,14 @@ def forward_backward(loss: Loss, inputs: Inputs) -> None:
     loss(*inputs).mean().backward()
 
 
+@torch.enable_grad()
+def responsibilities(h: Tensor, log_pi: Tensor, w: Tensor, b: Tensor, y: Tensor) -> Tensor:
+    """Return r (N, K): minus the gradient of the loss with respect to log pi."""
+    log_pi = log_pi.detach().requires_grad_()
+    nll = mos_nll(h.detach(), log_pi, w.detach(), b.detach(), y)
+    return -torch.autograd.grad(nll.sum(), log_pi)[0]
+
+
 def relative_error(loss: Loss, shape: Shape, device: torch.device, dtype: torch.dtype) -> float:
     """Return the largest relative error of the loss and its gradients against float64; NaN if one of them is.
 

@@ -9,7 +9,6 @@ epochs. At the end, the gain of each variant over the plain one is printed in na
 error over seeds. Variants share their seeds, hence their initial weights.
 """
 
-import argparse
 import math
 import statistics
 import tempfile
@@ -25,7 +24,7 @@ from highrank.runs.folder import Run
 from highrank.runs.provenance import provenance
 from highrank.runs.record import RunRecord, summarize
 from highrank.runs.training import train_run
-from measure import write_csv
+from measure import make_parser, write_csv
 
 # Small enough for one core, on part of the text. At the recipe's own learning rate of 20, averaging starts too early.
 SMALL = ["model.embed_dim=16", "model.hidden_sizes=48", "model.n_components=2", "train.lr=10", "train.batch_size=8",
@@ -65,18 +64,16 @@ def describe_gains(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__, "plus.csv")
     parser.add_argument("--recipe", default="pydoc-mos")
-    parser.add_argument("--set", nargs="*", metavar="KEY=VALUE", default=SMALL, help="For every variant.")
+    parser.add_argument("--set", nargs="*", metavar="KEY=VALUE", default=SMALL, help="of every variant")
     parser.add_argument("--variants", choices=VARIANTS, nargs="+", default=PLUS)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--epochs", type=int, default=35)
-    parser.add_argument("--tokens", type=int, default=16_000, help="Of the training text; 0: all.")
+    parser.add_argument("--tokens", type=int, default=16_000, help="length of the training text; 0: all")
     parser.add_argument("--data-dir", type=Path)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--csv", type=Path, default=Path("plus.csv"))
     arguments = parser.parse_args()
-    device = torch.device(arguments.device)
+    device = arguments.device
     base = get_recipe(arguments.recipe)
     corpus = load_corpus(base.data.corpus, arguments.data_dir, base.data.level)
     ids = corpus.splits["train"][: arguments.tokens or None]

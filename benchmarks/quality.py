@@ -7,35 +7,30 @@ There is one row per run and epoch, with the validation perplexity. Compare the 
 dropout masks and window lengths differ between the ways as they do between seeds.
 """
 
-import argparse
 import tempfile
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from highrank.data.corpus import load_corpus
 from highrank.recipes import get_recipe, override
 from highrank.runs.folder import Run
 from highrank.runs.provenance import provenance
 from highrank.runs.training import train_run
-from measure import write_csv
+from measure import make_parser, write_csv
 from step import FAST, PLAIN
 
 HOWS = {"fast": (FAST, "mixed"), "plain": (PLAIN, "float32")}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__, "quality.csv")
     parser.add_argument("--recipe", default="ptb-mos")
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--seeds", type=int, nargs="+", default=[28, 29])
     parser.add_argument("--hows", choices=HOWS, nargs="+", default=list(HOWS))
     parser.add_argument("--data-dir", type=Path)
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--csv", type=Path, default=Path("quality.csv"))
     arguments = parser.parse_args()
-    device = torch.device(arguments.device)
+    device = arguments.device
     base = get_recipe(arguments.recipe)
     corpus = load_corpus(base.data.corpus, arguments.data_dir, base.data.level)
     rows: list[dict[str, Any]] = []

@@ -6,8 +6,6 @@
 Neither time nor memory depends on the weights. Peak memory is the GPU's, or that of this whole process on a CPU.
 """
 
-import argparse
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,7 +14,7 @@ from highrank.analysis import analyze, carrying_state, factors
 from highrank.models import LanguageModel, build_model
 from highrank.recipes import get_recipe
 from highrank.runs.provenance import provenance
-from measure import write_csv
+from measure import make_parser, write_csv
 
 TOKENS, VOCABULARY = 82_430, 10_000
 
@@ -36,14 +34,12 @@ def measure(name: str, model: LanguageModel, ids: torch.Tensor, driver: str, dev
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__, "rank.csv")
     parser.add_argument("--recipes", nargs="+", default=["ptb-softmax", "ptb-mos"])
     parser.add_argument("--tokens", type=int, default=TOKENS)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--driver", default=factors.SVD_DRIVER, choices=["gesvd", "gesvdj", "gesvda"])
-    parser.add_argument("--csv", type=Path, default=Path("rank.csv"))
     arguments = parser.parse_args()
-    device = torch.device(arguments.device)
+    device = arguments.device
     rows: list[dict[str, Any]] = []
     for name in arguments.recipes:
         print(name, flush=True)

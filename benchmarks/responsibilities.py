@@ -15,6 +15,7 @@ from highrank.runs.corpora import run_corpus
 from highrank.runs.provenance import provenance
 from highrank.runs.text_model import load
 from measure import write_csv
+from peers import responsibilities
 
 THRESHOLDS = (1 / 16, 1 / 32, 1 / 64, 1 / 256)
 
@@ -29,14 +30,9 @@ def main() -> None:
     arguments = parser.parse_args()
     model = load(arguments.run).model.eval()
     ids = run_corpus(arguments.run, arguments.data_dir).ids("test", arguments.tokens + 1)
-    hidden = model.backbone(ids[:-1, None], model.initial_state(1))
-    head = model.head
-    log_pi, h = head.log_components(hidden.g[:, 0])  # (T, K), (T, K, D)
-    joint = []
-    for k in range(log_pi.shape[1]):
-        logits = torch.nn.functional.linear(h[:, k], head.weight, head.bias)  # (T, V)
-        joint.append(log_pi[:, k] + logits.log_softmax(-1).gather(1, ids[1:, None])[:, 0])
-    r = torch.stack(joint, dim=1).softmax(-1)  # (T, K)
+    g = model.backbone(ids[:-1, None], model.initial_state(1)).g[:, 0]
+    log_pi, h = model.head.log_components(g)  # (T, K), (T, K, D)
+    r = responsibilities(h, log_pi, model.head.weight, model.head.bias, ids[1:])  # (T, K)
     rows = [
         {
             "threshold": threshold,

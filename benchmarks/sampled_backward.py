@@ -12,7 +12,6 @@ is the variance of the sample over that of the mini-batch. `bias` is the norm of
 over what is expected of an unbiased sample: near 1 if there is none. There is one row per eps.
 """
 
-import argparse
 import itertools
 from dataclasses import replace
 from pathlib import Path
@@ -27,25 +26,24 @@ from highrank.ops.mos_nll.sampling import RowSample
 from highrank.recipes import get_recipe, override
 from highrank.runs.provenance import provenance
 from highrank.training.stages import Training
-from measure import write_csv
+from measure import make_parser, write_csv
+from peers import responsibilities
 
 SMALL = ["model.embed_dim=24", "model.hidden_sizes=64", "model.n_components=15"]
 EPS = (1 / 256, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1.0)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__, "sampled_backward.csv")
     parser.add_argument("--recipe", default="pydoc-mos")
     parser.add_argument("--set", nargs="*", metavar="KEY=VALUE", default=SMALL)
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--batches", type=int, default=16)
-    parser.add_argument("--draws", type=int, default=2, help="Sampled gradients per mini-batch and eps.")
-    parser.add_argument("--tokens", type=int, default=16_000, help="Of the training text; 0: all.")
+    parser.add_argument("--draws", type=int, default=2, help="sampled gradients per mini-batch and eps")
+    parser.add_argument("--tokens", type=int, default=16_000, help="length of the training text; 0: all")
     parser.add_argument("--data-dir", type=Path)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--csv", type=Path, default=Path("sampled_backward.csv"))
     arguments = parser.parse_args()
-    device = torch.device(arguments.device)
+    device = arguments.device
     recipe = override(get_recipe(arguments.recipe), [*arguments.set, "train.precision=float32"])
     corpus = load_corpus(recipe.data.corpus, arguments.data_dir, recipe.data.level)
     ids = corpus.splits["train"][: arguments.tokens or None]
@@ -66,7 +64,8 @@ def main() -> None:
         log_pi, h = context(training.task, words)
         gradient = gradient_of(training.task.model, log_pi, h, targets, None)
         exact.append(gradient)
-        r = responsibilities(training.task.model, log_pi, h, targets)
+        head = training.task.model.head
+        r = responsibilities(h, log_pi, head.weight, head.bias, targets.flatten())
         for eps in EPS:
             kept[eps].append(float((RowSample.draw(eps, h).weights(r) > 0).float().mean()))
             for _ in range(arguments.draws):
@@ -102,13 +101,6 @@ def gradient_of(model: Any, log_pi: Tensor, h: Tensor, targets: Tensor, eps: flo
     head = model.head
     loss = mos_nll(h, log_pi, head.weight, head.bias, targets.flatten(), sample_below=eps).mean()
     return torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()), retain_graph=True)])
-
-
-def responsibilities(model: Any, log_pi: Tensor, h: Tensor, targets: Tensor) -> Tensor:
-    """Return r (N, K): minus the gradient of the loss with respect to log pi."""
-    log_pi = log_pi.detach().requires_grad_()
-    nll = mos_nll(h.detach(), log_pi, model.head.weight.detach(), model.head.bias.detach(), targets.flatten())
-    return -torch.autograd.grad(nll.sum(), log_pi)[0]
 
 
 if __name__ == "__main__":

@@ -10,9 +10,7 @@ much the same, so that r is nearly pi: of 15 rows, 3.1 have a responsibility abo
 which keeps it so. `kept` is the share of rows that a sample keeps on average; eps is empty for the exact gradients.
 """
 
-import argparse
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,7 +22,7 @@ from highrank.recipes import get_recipe, override
 from highrank.runs.provenance import provenance
 from highrank.training.precision import TRAINING_SLAB_BYTES
 from highrank.training.stages import Training
-from measure import release_memory, time_call, write_csv
+from measure import make_parser, release_memory, time_call, write_csv
 from mos_nll import parse_sizes
 from step import time_updates, train_on_random_words, vocabulary_of
 
@@ -33,14 +31,11 @@ EPS = (None, 1 / 64, 1 / 32, 1 / 8, 1 / 4, 1.0)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", default="ptb,wt2,1b", help="Of the loss: names or NxKxDxV.")
-    parser.add_argument("--recipes", default="ptb-mos,wt2-mos,1b-softmax,1b-mos", help="Of the steps.")
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--csv", type=Path, default=Path("sampled_speed.csv"))
+    parser = make_parser(__doc__, "sampled_speed.csv", rounds=True)
+    parser.add_argument("--sizes", default="ptb,wt2,1b", help="sizes of the loss: names or NxKxDxV")
+    parser.add_argument("--recipes", default="ptb-mos,wt2-mos,1b-softmax,1b-mos", help="recipes whose steps are timed")
     arguments = parser.parse_args()
-    device = torch.device(arguments.device)
+    device = arguments.device
     rows: list[dict[str, Any]] = []
 
     def add(what: str, name: str, eps: float | None, kept: float, times: dict[str, Any]) -> None:
@@ -72,8 +67,8 @@ def time_loss(shape: peers.Shape, eps: float | None, device: torch.device, round
     w = (w.detach() / 10).requires_grad_()  # logits with a deviation of less than 0.2
     loss = partial(mos_nll, sample_below=eps, slab_bytes=TRAINING_SLAB_BYTES if cuda else None)
     inputs = (h, log_pi, w, b, y)
-    r = -torch.autograd.grad(mos_nll(*inputs).sum(), log_pi)[0]
-    return kept_share(r, eps), time_call(partial(peers.forward_backward, loss, inputs), device, rounds, graph=True)
+    times = time_call(partial(peers.forward_backward, loss, inputs), device, rounds, graph=True)
+    return kept_share(peers.responsibilities(*inputs), eps), times
 
 
 def time_step(name: str, eps: float | None, device: torch.device, rounds: int) -> tuple[float, dict[str, Any]]:
@@ -95,9 +90,8 @@ def spread_prior(training: Training, words: Tensor, targets: Tensor, eps: float 
         logits = head.prior(hidden.g.to(head.prior.weight.dtype))
         head.prior.weight.mul_(PRIOR_SPREAD / logits.std(dim=-1).square().mean().sqrt())
         log_pi, h = head.log_components(hidden.g)
-    log_pi.requires_grad_()
-    nll = mos_nll(h.flatten(0, 1), log_pi.flatten(0, 1), head.weight.detach(), None, targets.flatten())
-    return kept_share(-torch.autograd.grad(nll.sum(), log_pi)[0], eps)
+    r = peers.responsibilities(h.flatten(0, 1), log_pi.flatten(0, 1), head.weight, head.bias, targets.flatten())
+    return kept_share(r, eps)
 
 
 def kept_share(r: Tensor, eps: float | None) -> float:

@@ -96,7 +96,7 @@ def measure(recipe: Recipe, vocabulary: int, device: torch.device, graphs: bool,
 
 
 def main() -> None:
-    parser = make_parser(__doc__, "step.csv")
+    parser = make_parser(__doc__, "step.csv", rounds=True)
     parser.add_argument("--recipes", metavar="NAMES", help="with commas between")
     parser.add_argument("--plain", action="store_true", help="float32 without CUDA graphs, as on a CPU")
     parser.add_argument("--set", nargs="+", metavar="KEY=VALUE", default=[])

@@ -1,6 +1,6 @@
 """Where does the time of a training step go? Times its parts one by one, each in a CUDA graph on a GPU.
 
-    python benchmarks/step_parts.py --out results/benchmarks                     1b-softmax and 1b-mos at full size
+    python benchmarks/step_parts.py                                        1b-softmax and 1b-mos at full size
     python benchmarks/step_parts.py --recipes ptb-mos --vocabulary 10000
 
 The parts are the loss (the head, forward and backward), the LSTM layers (forward and backward), the gradient of the
@@ -10,9 +10,7 @@ gradient from the head. "embedding, rows" adds the rows to that gradient directl
 move at least.
 """
 
-import argparse
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +18,7 @@ import torch.nn.functional as F
 from highrank.recipes import RECIPES, override
 from highrank.runs.provenance import provenance
 from highrank.training.precision import autocast, training_slab_bytes
-from measure import release_memory, time_call, write_csv
+from measure import make_parser, release_memory, time_call, write_csv
 from step import time_updates, train_on_random_words
 
 
@@ -92,18 +90,16 @@ def measure(name: str, settings: list[str], vocabulary: int, device: torch.devic
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__, "step_parts.csv", rounds=True)
     parser.add_argument("--recipes", nargs="+", default=["1b-softmax", "1b-mos"])
     parser.add_argument("--set", nargs="*", metavar="KEY=VALUE", default=[])
     parser.add_argument("--vocabulary", type=int, default=100_000)
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--out", type=Path, default=Path("results/benchmarks"))
     args = parser.parse_args()
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = args.device
     rows = []
     for name in args.recipes:
         rows += measure(name, args.set, args.vocabulary, device, args.rounds)
-        write_csv(args.out / f"step_parts_{device.type}.csv", [{**row, **provenance(device)} for row in rows])
+        write_csv(args.csv, [{**row, **provenance(device)} for row in rows])
 
 
 if __name__ == "__main__":

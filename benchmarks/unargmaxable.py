@@ -1,22 +1,19 @@
 """How long does the search for unargmaxable tokens take, and does it find exactly those that were planted?
 
-    python benchmarks/unargmaxable.py OUT.csv            10000x280, 50257x768 and 128000x4096
-    python benchmarks/unargmaxable.py OUT.csv VxD [...]  other sizes
+    python benchmarks/unargmaxable.py            10000x280, 50257x768 and 128000x4096
+    python benchmarks/unargmaxable.py VxD [...]  other sizes
 
 Random output layers, with 3 tokens planted as means of other rows, and with 300 more near the mean of all rows, as
 unused tokens of a vocabulary often are. A first small layer warms up the device and is not recorded.
 """
 
-import argparse
 import time
-from pathlib import Path
 
 import torch
 
 from highrank.analysis.argmax import find_unargmaxable
-from highrank.device import find_device
 from highrank.runs.provenance import provenance
-from measure import write_csv
+from measure import make_parser, write_csv
 
 N_UNUSED = 300
 
@@ -47,11 +44,10 @@ def measure(vocabulary: int, dim: int, n_unused: int, device: torch.device) -> d
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("csv", type=Path)
+    parser = make_parser(__doc__, "unargmaxable.csv")
     parser.add_argument("sizes", nargs="*", metavar="VxD", default=["10000x280", "50257x768", "128000x4096"])
     arguments = parser.parse_args()
-    device = find_device("auto")
+    device = arguments.device
     measure(2000, 64, 0, device)
     rows = []
     for size in arguments.sizes:

@@ -5,8 +5,6 @@ import shlex
 import tomllib
 from pathlib import Path
 
-import pytest
-
 from helpers import highrank
 
 ROOT = Path(__file__).parents[1]
@@ -77,8 +75,3 @@ def test_the_commands_for_the_paper_run(tmp_path, corpora):
 def test_the_python_runs():
     for block in blocks("python"):
         exec(compile(block, "README.md", "exec"), {})
-
-
-@pytest.mark.parametrize("target", ["quickstart", "test", "check"])
-def test_the_make_targets_exist(target):
-    assert f"\n{target}:" in (ROOT / "Makefile").read_text()

@@ -9,7 +9,7 @@ class UserError(ValueError):
 
 
 class MissingPackageError(UserError):
-    """A package that is not installed, though one of highrank's extras would have done that."""
+    """A package is missing that one of highrank's extras installs."""
 
     def __init__(self, package: str, extra: str) -> None:
         # There is no release yet: extras are installed from the clone, or from a wheel that was built there.
@@ -22,7 +22,7 @@ class MissingPackageError(UserError):
 def nearest(name: str, known: Iterable[str], otherwise: str | None = None) -> str:
     """Return the end of an error message: '; did you mean "x"?' if a known name is close.
 
-    If none is, it is `otherwise`, or by default the list of all known names.
+    If none is close, return `otherwise`, or by default the list of all known names.
     """
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)

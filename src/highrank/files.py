@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # torch takes seconds to import, and `highrank runs` reads JS
 
 AnyPath = str | os.PathLike[str]
 
-# Those of `replacing`, and the ones that safetensors makes while it writes.
+# Names of the temporary files of `replacing` and of safetensors.
 TEMPORARY_FILE = re.compile(r"\..+\.\d+\.tmp|\.tmp\w{6}")
 
 
@@ -88,7 +88,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def naming_file(path: Path) -> Iterator[None]:
-    """Turn an error of the block, which writes the file `path`, into a UserError that names it."""
+    """Turn errors raised while the block writes `path` into a UserError that names the file."""
     try:
         yield
     except OSError as error:
@@ -99,7 +99,7 @@ def naming_file(path: Path) -> Iterator[None]:
 
 
 def remove_temporary_files(folder: Path) -> None:
-    """Remove the temporary files that killed processes have left in a folder. Nobody else may write there."""
+    """Remove the temporary files that killed processes left in a folder, which no other process may be writing to."""
     for path in folder.iterdir():
         if TEMPORARY_FILE.fullmatch(path.name):
             path.unlink(missing_ok=True)
@@ -109,7 +109,7 @@ def remove_temporary_files(folder: Path) -> None:
 
 
 def output_folder(folder: Path) -> Path:
-    """Check that `folder` can be written, and return it. Commands call this before their work, so none is lost."""
+    """Check that `folder` can be written, and return it. Commands call this before they compute anything."""
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file: choose a folder.")
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
@@ -128,7 +128,7 @@ def output_folder(folder: Path) -> Path:
 
 
 def output_file(path: Path) -> Path:
-    """Check that the file `path` can be written, and return it; like `output_folder`, for use before the work."""
+    """Check that the file `path` can be written, and return it, like `output_folder`."""
     if path.is_dir():
         raise UserError(f"{path} is a folder: choose a file.")
     output_folder(path.parent)

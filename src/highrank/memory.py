@@ -12,7 +12,7 @@ GIB = 2**30
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """Return how much memory this process can still allocate, or None where the system does not tell."""
+    """Return how much memory this process can still allocate, or None if the system does not report it."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -28,7 +28,7 @@ def free_bytes(device: torch.device) -> int | None:
 
 
 def require_bytes(needed: int, device: torch.device, task: str, fix: str) -> None:
-    """Raise a UserError if a task needs more memory than is free, where that is known."""
+    """Raise a UserError if a task needs more memory than is known to be free."""
     free = free_bytes(device)
     if free is not None and needed > free:
         amounts = f"needs about {needed / GIB:.1f} GiB, but only {free / GIB:.1f} GiB are free"
@@ -43,7 +43,7 @@ def used_bytes(device: torch.device) -> int | None:
 
 
 def reset_peak(device: torch.device) -> bool:
-    """Let `peak_bytes` count from now on; return False where it will still count from the start of the process."""
+    """Restart the count of `peak_bytes`; return False if it still counts from the start of the process."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         return True
@@ -55,7 +55,7 @@ def reset_peak(device: torch.device) -> bool:
 
 
 def peak_bytes(device: torch.device) -> int | None:
-    """Return the largest amount of memory in use since `reset_peak`, or None where the system does not tell."""
+    """Return the largest amount of memory in use since `reset_peak`, or None if the system does not report it."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     if (peak := _kernel_bytes("/proc/self/status", "VmHWM")) is not None:

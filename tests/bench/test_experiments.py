@@ -115,14 +115,14 @@ def test_log_probabilities_of_different_texts_are_not_mixed(run, place):
 
 
 def test_bleu_is_scored_at_every_length_penalty(run, tmp_path, trained_dialog):
-    run(dialog_length_penalty, "a.csv", trained_dialog)
+    run(dialog_length_penalty, trained_dialog, "--csv", "a.csv")
     rows = read_rows(tmp_path / "a.csv")
     assert [float(row["length_penalty"]) for row in rows] == list(dialog_length_penalty.PENALTIES)
 
 
 def test_planted_unargmaxable_tokens_are_found(run, place, monkeypatch):
     monkeypatch.setattr(unargmaxable, "N_UNUSED", 20)
-    run(unargmaxable, "a.csv", "2000x64")
+    run(unargmaxable, "2000x64", "--csv", "a.csv")
     assert [row["exact"] for row in read_rows(place / "a.csv")] == ["True", "True"]
 
 

@@ -52,7 +52,8 @@ def test_doctor_writes_the_record_and_the_figure(place):
 
 
 def test_weights_alone_need_no_text(place):
-    record = diagnose("tiny", cwd=place)
+    record = diagnose(".", cwd=place / "tiny")
+    assert record.model == "tiny"
     assert (record.text, record.predictions, record.gradient) == (None, None, None)
     assert record.weights.random_share == pytest.approx((8 / 61) ** 0.5)
 

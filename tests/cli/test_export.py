@@ -1,6 +1,7 @@
 """`highrank export` and `highrank import`."""
 
 import shlex
+import sys
 
 import pytest
 
@@ -24,13 +25,6 @@ def test_the_suggested_commands_import_and_resume(place, trained, averages_only)
     assert checkpoints.read(place / "runs" / "a run").state.epoch == 2
 
 
-def test_existing_folders_are_not_overwritten(place, trained):
-    highrank("export", "run", cwd=place)
-    assert "exports/run" in fails("export", "run", cwd=place)
-    highrank("import", "exports/run", cwd=place)
-    assert "runs/run" in fails("import", "exports/run", cwd=place)
-
-
 @pytest.mark.parametrize(
     ("arguments", "name"),
     [
@@ -44,11 +38,6 @@ def test_existing_folders_are_not_overwritten(place, trained):
 def test_a_wrong_argument_is_an_error(place, trained, arguments, name):
     assert name in fails(*arguments.split(), cwd=place)
     assert not (place / "x").exists()
-
-
-def test_other_commands_suggest_importing_an_export(place, trained):
-    highrank("export", "run", "--out", "export", cwd=place)
-    assert "highrank import" in fails("evaluate", "export", cwd=place)
 
 
 def test_a_run_becomes_a_model_of_transformers(place, trained):
@@ -66,6 +55,14 @@ def test_a_run_becomes_a_model_of_transformers(place, trained):
     assert model(ids).logits[0].equal(expected[:, 0])
     assert "Perplexity" in (place / "model" / "README.md").read_text()
     assert "model" in fails("export", "run", "--hf", "model", cwd=place)
+
+
+def test_without_transformers_the_error_names_the_extra(place, trained, monkeypatch):
+    for name in ("transformers", "transformers.utils"):
+        monkeypatch.setitem(sys.modules, name, None)
+    for name in ("highrank.hf", "highrank.hf.language_model"):  # imported already, but a new process would try again
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    assert "[hf]" in fails("export", "run", "--hf", "model", cwd=place)
 
 
 def test_a_dialog_model_does_not_become_a_model_of_transformers(tmp_path, trained_dialog):

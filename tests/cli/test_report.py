@@ -32,8 +32,10 @@ def test_runs_come_first_and_empty_tables_are_left_out(place, trained):
     assert page.ids == ["runs"]
 
 
-def test_without_records_the_next_command_is_named(place):
-    assert "highrank record" in fails("report", cwd=place)
+@pytest.mark.parametrize("folder", ["records", "empty"])
+def test_without_records_the_next_command_is_named(place, folder):
+    (place / "empty").mkdir()
+    assert "highrank record" in fails("report", "--results", folder, cwd=place)
 
 
 def test_tables_are_renewed_in_several_documents(tmp_path):

@@ -14,7 +14,6 @@ import sys
 import time
 from pathlib import Path
 
-import filelock
 import pytest
 import torch
 
@@ -317,11 +316,6 @@ def test_a_folder_that_cannot_be_written_is_an_error(place):
     for folder in ("file", "file/run"):
         done = highrank("train", "ptb-mos", *settings("data.corpus=toy"), "--out", folder, cwd=place, check=2)
         assert not done.stdout
-
-
-def test_a_folder_in_use_is_an_error(place, trained):
-    with filelock.FileLock(trained / ".lock"):
-        assert "run" in fails(*RESUME, cwd=place)
 
 
 def lose_checkpoint(run: Path) -> None:

@@ -55,6 +55,13 @@ def test_curves_of_run_folders_have_their_epochs(place, trained):
     pyplot().close(figure)
 
 
+def test_the_curve_of_the_current_folder_has_the_name_of_the_run(trained, monkeypatch):
+    monkeypatch.chdir(trained)
+    figure = plot_curves(".")
+    assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == ["run"]
+    pyplot().close(figure)
+
+
 def test_a_run_without_an_epoch_has_no_curve(trained):
     (trained / "metrics.jsonl").write_text("")
     with pytest.raises(UserError, match="run"):

@@ -100,6 +100,6 @@ def _notes(record: "AnalysisRecord") -> list[str]:
         notes.append(f"The {record.tokens:,} tokens limit the rank: read more to see its full value.")
     if record.tokens == default_rows(record.vocabulary):
         notes.append(
-            "Fewer tokens are read of a large vocabulary by default; --tokens N needs memory for 2 N x V numbers."
+            "By default, fewer tokens are read for a large vocabulary; --tokens N needs memory for 2 N x V numbers."
         )
     return notes

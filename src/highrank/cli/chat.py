@@ -20,7 +20,7 @@ def chat(
     beam: Annotated[int | None, typer.Option(min=1, metavar="N", help="Beam size. Default: the recipe's.")] = None,
     length_penalty: Annotated[
         float | None,
-        typer.Option(min=0.0, help="0 scores replies by log-probability; 1 by its mean per word: longer ones."),
+        typer.Option(min=0.0, help="0 scores by log-probability, 1 by its mean per word, which favours long replies."),
     ] = None,
     temperature: Annotated[
         float | None,

@@ -24,7 +24,7 @@ def make(
     test: Annotated[Path | None, typer.Option(metavar="FILE", help="Test text.")] = None,
     level: Annotated[Literal["word", "char", "bpe"], typer.Option(help="What a token is.")] = "word",
     lower: Annotated[bool, typer.Option("--lower", help="Lower-case the text.")] = False,
-    min_count: Annotated[int, typer.Option(min=1, help="Tokens that train has less often become <unk>.")] = 2,
+    min_count: Annotated[int, typer.Option(min=1, help="Tokens that occur less often in train become <unk>.")] = 2,
     max_vocab: Annotated[int, typer.Option(min=2, help="Size of the vocabulary at most.")] = 10_000,
     tokenizer: Annotated[
         Path | None,
@@ -83,7 +83,7 @@ def print_counts(name: str, level: str, vocabulary: int, tokens: dict[str, int],
 
 
 def note_unknown(tokens: dict[str, int], unknown: dict[str, int], *, larger: str, smaller: str) -> None:
-    """Say so if the vocabulary is too small for the training text, or so large that this text has no `<unk>`."""
+    """Warn if the vocabulary is too small for the training text, or so large that this text has no `<unk>`."""
     share = unknown["train"] / tokens["train"]
     if share > HIGH_UNKNOWN_SHARE:
         note(f"{share:.0%} of the training text became <unk>, so a model cannot learn these words: {larger}.")
@@ -96,7 +96,7 @@ def note_unknown(tokens: dict[str, int], unknown: dict[str, int], *, larger: str
 
 
 def note_unseen(corpus: "Corpus") -> None:
-    """Say how many words of valid and test a model cannot have learned, because train does not have them."""
+    """Print how many words of valid and test a model cannot have learned, because train does not have them."""
     tokens, words = corpus.unseen()
     if tokens:
         total = len(corpus.splits["valid"]) + len(corpus.splits["test"])

@@ -27,7 +27,7 @@ def doctor(
     ] = None,
     precision: Annotated[
         Literal["float64", "float32", "stored"] | None,
-        typer.Option(help="Of a model of transformers. Default: float64 with --text, else as it is stored."),
+        typer.Option(help="Precision of a model of transformers. Default: float64 with --text, else as it is stored."),
     ] = None,
     output: Annotated[
         Path, typer.Option("--out", metavar="FOLDER", help="Folder for doctor.json and the figure.")
@@ -35,7 +35,7 @@ def doctor(
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Tell what the output layer of a model can and cannot express.
+    """Report what the output layer of a model can and cannot express.
 
     From the weights: rank, spectrum and norms of the output matrix, and the tokens that can never be the most likely
     one. With --text: rank and pairwise KLD of the predictions, and how much of the loss gradient passes through the

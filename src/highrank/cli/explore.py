@@ -23,7 +23,7 @@ def explore(
     host: Annotated[
         str,
         typer.Option(
-            metavar="ADDRESS", help="Address to listen on; with another one, others on the network can use the models."
+            metavar="ADDRESS", help="Address to listen on. Any other one lets others on the network use the models."
         ),
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any free one.")] = 8642,
@@ -32,7 +32,7 @@ def explore(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help=f"Show the spectra of this result of 'highrank analyze'. Default: {DEFAULT_ANALYSIS}, if it is there.",
+            help=f"Show the spectra of this result of 'highrank analyze'. Default: {DEFAULT_ANALYSIS}, if it exists.",
         ),
     ] = None,
     data_dir: DataDir = None,

@@ -16,7 +16,9 @@ def export(
     output: Annotated[
         Path | None, typer.Option("--out", metavar="FOLDER", help="Folder for the export. Default: exports/RUN.")
     ] = None,
-    dtype: Annotated[Literal["float32", "bfloat16", "float16"], typer.Option(help="Of the weights.")] = "float16",
+    dtype: Annotated[
+        Literal["float32", "bfloat16", "float16"], typer.Option(help="Precision of the weights.")
+    ] = "float16",
     max_shard_size: Annotated[str, typer.Option(metavar="SIZE", help="Largest file, such as 15MB.")] = "15MB",
     averages_only: Annotated[
         bool, typer.Option("--averages-only", help="Only the best weights (averages, once averaging has started).")

@@ -8,7 +8,6 @@ import typer
 import highrank
 from highrank.cli.console import note
 from highrank.cli.options import Device, RunFolder
-from highrank.device import find_device
 from highrank.errors import UserError
 
 
@@ -50,7 +49,7 @@ def generate(
             "--beam N prints the N likeliest continuations, not samples: leave out --samples, --temperature, --top-k, "
             "--top-p and --seed."
         )
-    model = highrank.load(run, find_device(device))
+    model = highrank.load(run, device)
     if unknown := model.codec.encode(prompt).unknown:
         note(f"not in the vocabulary, replaced by <unk>: {' '.join(unknown)}")
     if beam is not None:

@@ -21,11 +21,11 @@ def report(
     ] = None,
     readme: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", help="Renew the tables between the markers of a Markdown file; can be repeated."),
+        typer.Option(metavar="FILE", help="Update the tables between the markers of a Markdown file. Repeatable."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the runs at hand, and their results beside the paper's: as Markdown, as a page, as JSON, or in documents.
+    """Show all recorded runs, and their results beside the paper's: as Markdown, as a page, as JSON, or in documents.
 
     'highrank record' adds a run. Tables of the paper for which there is no result are left out.
     """
@@ -35,19 +35,17 @@ def report(
     from highrank.report.write import update_document, write_report
 
     documents = readme or []
-    if not results.is_dir():
-        raise UserError(
-            f"{results} is not a folder: record a run with 'highrank record RUN', or give --results FOLDER."
-        )
     for document in documents:
         if not document.is_file():
             raise UserError(f"{document} is not a file.")
     if output:
         output_folder(output)
     built = build_report(results)
+    if not built.shown:
+        raise UserError(f"{results} has no results: record a run with 'highrank record RUN', or give --results FOLDER.")
     for document in documents:
         if update_document(document, built):
-            print_written((document, "tables renewed"), as_json=as_json)
+            print_written((document, "tables updated"), as_json=as_json)
         elif not as_json:
             say(f"{document} is already up to date.")
     if output:

@@ -53,7 +53,7 @@ def train(
         typer.Option("--finetune", help="With --resume: end the current stage and finetune the best weights now."),
     ] = False,
 ) -> None:
-    """Train a language model or a dialog model by a recipe. Ctrl-C saves; --resume continues.
+    """Train a language model or a dialog model from a recipe. Ctrl-C saves; --resume continues.
 
     Examples:
 

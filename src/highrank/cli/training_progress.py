@@ -94,7 +94,7 @@ class _Lines(Callbacks):
         self.show(metrics.row)
 
     def _estimate(self, row: int) -> None:
-        """Say how long an epoch takes, without its first update, which may compile kernels or capture a graph.
+        """Print how long an epoch takes, without its first update, which may compile kernels or capture a graph.
 
         A CPU does neither: a first update that takes very long is counted there, to warn as early as possible.
         """

@@ -19,7 +19,7 @@ def uptrain(
     time_budget: Annotated[
         str, typer.Option(metavar="TIME", help="Training time of both models together, such as 20m.")
     ] = "20m",
-    steps: Annotated[int | None, typer.Option(min=1, help="Make this many steps instead.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Make this many steps, whatever the time budget.")] = None,
     lr: Annotated[float, typer.Option(min=0.0, help="Largest learning rate of AdamW.")] = 5e-5,
     batch_size: Annotated[int, typer.Option(min=1, metavar="N", help="Windows per step.")] = 8,
     context: Annotated[int, typer.Option(min=2, metavar="N", help="Tokens per window.")] = 512,

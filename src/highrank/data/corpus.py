@@ -263,8 +263,8 @@ def _read_cached(fingerprint: str) -> Tokenized | None:
         words = json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))
         splits = read_tensors(file, "cached corpus")
         return words, {split: splits[split].long() for split in SPLITS}
-    except (OSError, ValueError, KeyError, UserError):
-        return None  # missing or damaged: read the text itself
+    except (OSError, ValueError, KeyError):
+        return None  # missing or damaged (a UserError is a ValueError): read the text itself
 
 
 def _write_cached(fingerprint: str, words: list[str], splits: dict[str, Tensor]) -> None:

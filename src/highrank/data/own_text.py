@@ -41,7 +41,7 @@ class Description:
     """The format of corpus.json."""
 
     level: Level
-    lower: bool | None  # None, as below, where a tokenizer was given: it decides
+    lower: bool | None  # None, like the next two, if a tokenizer was given: it decides
     min_count: int | None
     max_vocab: int | None
     tokenizer: str | None  # the tokenizer that was given

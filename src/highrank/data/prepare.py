@@ -31,7 +31,7 @@ from highrank.schema import to_json
 SPECIAL = [UNK, EOS]  # ids 0 and 1; the other words follow, the most frequent first
 SAMPLE_BYTES = 2**20
 MERGED_AT_ONCE = 16  # tables of words in memory
-MAX_WORKERS = 16  # unless more are asked for: each needs about 60 MiB
+MAX_WORKERS = 16  # by default; each needs about 60 MiB
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -106,7 +106,7 @@ def token_texts(tokenizer: "Tokenizer") -> list[str]:
 
 
 def unknown_id(tokenizer: "Tokenizer") -> int | None:
-    """Return the id of unknown words, or None if the tokenizer can write every text."""
+    """Return the id of unknown words, or None if the tokenizer can encode any text."""
     return tokenizer.token_to_id(getattr(tokenizer.model, "unk_token", None) or UNK)
 
 

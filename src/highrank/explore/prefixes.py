@@ -1,4 +1,4 @@
-"""Values of every prefix of the texts read lately, so that a text that grows or changes is read from there on only."""
+"""A cache of one value per prefix of recently read texts, so that only the changed end of a text is read again."""
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from highrank.analysis.compare import Comparison
-from highrank.data.corpus import EOS
+from highrank.data.catalog import EOS
 from highrank.files import write_json, write_text
 from highrank.plotting import save_figure
 from highrank.report import comparison_text

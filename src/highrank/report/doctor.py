@@ -169,7 +169,9 @@ def _prediction_paragraph(record: DoctorRecord, predictions: Analysis) -> str:
     if predictions.rank_bound == record.tokens:
         text += " The number of tokens limits it: read more to see its full value."
     if record.tokens == default_rows(record.weights.layer.vocabulary):
-        text += " Fewer tokens are read of a large vocabulary by default; --tokens N needs memory for 2 N x V numbers."
+        text += (
+            " By default, fewer tokens are read for a large vocabulary; --tokens N needs memory for 2 N x V numbers."
+        )
     if (varying := predictions.varying) is not None:
         text += (
             f" Of their variance from context to context, {varying.directions_90:,} directions hold 90 % and "

@@ -1,4 +1,4 @@
-"""The runs at hand, whatever their recipe and corpus: the first table of a report."""
+"""The table of all recorded runs, whatever their recipe and corpus: the first one of a report."""
 
 from pathlib import Path
 

@@ -33,7 +33,7 @@ def write_report(report: Report, folder: Path) -> list[Path]:
 
 
 def update_document(document: Path, report: Report) -> bool:
-    """Renew the tables between the markers of a Markdown document; return whether anything changed."""
+    """Update the tables between the markers of a Markdown document; return whether anything changed."""
     old = read_text(document)
     try:
         new = fill_markers(old, report.tables, _relative(report.results, document.parent))

@@ -1,7 +1,9 @@
 """Compare two run folders step by step; `analysis/compare.py` has the method.
 
-comparison = highrank.compare("runs/ptb-mos", "runs/ptb-moc", n=10)
-comparison.a_ahead[0].a.top, comparison.a_ahead[0].b.top, comparison.by_frequency
+For example:
+
+    comparison = highrank.compare("runs/ptb-mos", "runs/ptb-moc", n=10)
+    comparison.a_ahead[0].a.top, comparison.a_ahead[0].b.top, comparison.by_frequency
 """
 
 from functools import partial

@@ -16,7 +16,7 @@ from highrank.recipes import AnyRecipe, DialogRecipe
 from highrank.recipes.settings import override
 from highrank.runs.folder import Run
 
-# Measured while a text is read and cut into columns, for each byte of it. A BPE has fewer tokens than there are words.
+# Peak memory per byte of text while it is read and cut into columns, as measured.
 MEMORY_PER_BYTE: dict[Level, int] = {"word": 9, "char": 23, "bpe": 9}
 
 

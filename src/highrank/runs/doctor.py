@@ -156,7 +156,7 @@ def _open_hf(name: str, device: torch.device, precision: "Precision") -> _Subjec
         head = "mos"
         n_components = model.layer.n_components
     return _Subject(
-        name=Path(name).name,
+        name=Path(name).resolve().name,
         head=head,
         n_components=n_components,
         weight=model.weight,

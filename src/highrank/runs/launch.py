@@ -92,7 +92,7 @@ def train_recipe(
             chosen = override(chosen, list(texts))
             if ranks.first:
                 _check_new(run)
-            ranks.wait()  # for this check: the others would restore the checkpoint of the run that is in the way
+            ranks.wait()  # otherwise the other ranks would restore the checkpoint of a run that is already there
             data = load_data(chosen, data_folder)
             chosen = _resolve_data(chosen, data)
         callbacks.training_started(TrainingSetup(chosen, data, run.folder, device, ranks))

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from highrank.data.catalog import Level
-from highrank.errors import UserError
 from highrank.evaluation.score import perplexity
 from highrank.files import read_json
 
@@ -51,6 +50,6 @@ def _read_row(folder: Path) -> RunRow:
             if summary["updates"] == step:  # an interrupted or killed run keeps the summary of its previous pause
                 row.valid_ppl = float(summary["valid_ppl"])
                 row.test_ppl = float(summary["test_ppl"])
-    except (KeyError, TypeError, ValueError, UserError) as error:
+    except (KeyError, TypeError, ValueError) as error:  # a UserError is a ValueError
         row.state = f"damaged: {error}"
     return row

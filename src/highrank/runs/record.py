@@ -88,18 +88,14 @@ class RunRecord:
         return self.settings["data"].get("level", "word")
 
 
-OPTIONAL_KEYS = ("corpus_extent", "dialog")  # left out of a file where they are None
-
-
 def read_record(path: Path) -> RunRecord:
     """Read and check a record or a summary."""
     return read_as(RunRecord, path, "run record", "delete it and run 'highrank record' again")
 
 
 def write_record(path: Path, record: RunRecord) -> None:
-    """Write a record or a summary, without the keys that its kind of model does not have."""
-    data = to_json(record)
-    write_json(path, {key: value for key, value in data.items() if value is not None or key not in OPTIONAL_KEYS})
+    """Write a record or a summary."""
+    write_json(path, to_json(record))
 
 
 def read_summary(run: Run) -> RunRecord | None:

@@ -76,7 +76,7 @@ def train_run(
             epoch=state.epoch, seconds=state.seconds, time_budget=limits.get("time_budget"), outcome=None,
             processes=ranks.size, **provenance(device),
         )  # fmt: skip
-        save: Callable[..., None] = _leave_to_the_first_rank
+        save: Callable[..., None] = _save_nothing
         if ranks.first:
             metrics = stack.enter_context(contextlib.closing(MetricsWriter(run.folder, metrics_bytes, state.step)))
             callbacks = CallbackList([metrics, callbacks])
@@ -120,8 +120,8 @@ def _require_memory(recipe: AnyRecipe, vocab_size: int, device: torch.device) ->
     )
 
 
-def _leave_to_the_first_rank(*_: object) -> None:
-    """Save nothing."""
+def _save_nothing(*_: object) -> None:
+    """Do nothing: only the first rank saves."""
 
 
 @dataclass

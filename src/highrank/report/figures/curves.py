@@ -16,7 +16,7 @@ from highrank.plotting import COLOURS, HEAD_COLOURS, ORANGE, PURPLE, SKY, pyplot
 from highrank.recipes import ALL_RECIPES, Recipe
 from highrank.report.perplexity import in_paper, runs_of
 from highrank.report.records import RecordedRun
-from highrank.runs.folder import Run
+from highrank.runs.folder import Run, display_names
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -53,11 +53,13 @@ def plot_curves(runs: AnyPath | Sequence[AnyPath]) -> "Figure":
     if len(levels) > 1:
         raise UserError(f"the runs have scores of different units ({', '.join(sorted(levels))}): draw them separately.")
     level = levels.pop()
-    curves = [_read_curve(folder, COLOURS[i % len(COLOURS)], level) for i, folder in enumerate(folders)]
+    colours = itertools.cycle(COLOURS)
+    labels = display_names(folders)
+    curves = [_read_curve(*curve, level) for curve in zip(folders, labels, colours, strict=False)]
     return _draw(curves, level)
 
 
-def _read_curve(folder: Path, colour: str, level: Level) -> _DrawnCurve:
+def _read_curve(folder: Path, label: str, colour: str, level: Level) -> _DrawnCurve:
     """Read the curve of a run folder."""
     epochs = Run(folder).epochs()
     if not epochs:
@@ -65,7 +67,7 @@ def _read_curve(folder: Path, colour: str, level: Level) -> _DrawnCurve:
     averaged = next((metrics.epoch for metrics in epochs if metrics.averaged), None)
     finetuned = [new.epoch for old, new in itertools.pairwise(epochs) if new.stage != old.stage]
     return _DrawnCurve(
-        label=folder.name,
+        label=label,
         colour=colour,
         epochs=[metrics.epoch for metrics in epochs],
         seconds=[metrics.seconds for metrics in epochs],
