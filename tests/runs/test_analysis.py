@@ -44,6 +44,15 @@ def test_a_record_describes_the_text_and_the_runs(place, record):
     assert mos.epochs == 1
 
 
+def test_runs_without_weights_are_named_before_the_analysis(place):
+    shutil.copytree(place / "mos", place / "untrained")
+    (place / "untrained" / "checkpoint.json").unlink()
+    stages = []
+    with pytest.raises(UserError, match="untrained"):
+        analyze_runs([place / "softmax", place / "untrained"], on_stage=lambda *stage: stages.append(stage))
+    assert not stages
+
+
 def test_only_mos_exceeds_rank_d_plus_2(record):
     softmax, moc, mos = record.models
     assert softmax.rank_bound == moc.rank_bound == 8

@@ -28,6 +28,10 @@ class Kld:
     standard_error: float
     contexts: int
 
+    def __str__(self) -> str:
+        error = f" ± {self.standard_error:.3f}" if self.standard_error else ""  # 0: the mean over all contexts
+        return f"{self.mean:.3f}{error}"
+
 
 def sample_contexts(population: int, contexts: int, seed: int) -> Tensor:
     """Return the positions of `contexts` different contexts (or of all there are), in order."""

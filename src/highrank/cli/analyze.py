@@ -82,7 +82,7 @@ def _table(record: "AnalysisRecord") -> "Table":
             f"{model.rank:,}",
             f"{model.rank_bound:,}",
             f"{model.effective_rank:,.1f}",
-            "-" if model.kld is None else f"{model.kld.mean:.3f} ± {model.kld.standard_error:.3f}",
+            "-" if model.kld is None else str(model.kld),
         )
     return table
 

@@ -68,7 +68,7 @@ def _prediction_rows(predictions: Analysis) -> list[tuple[str, str]]:
         ("rank of log P on the text", rank),
     ]
     if kld is not None:
-        rows.append(("pairwise KLD", f"{kld.mean:.3f} ± {kld.standard_error:.3f} nats"))
+        rows.append(("pairwise KLD", f"{kld} nats"))
     if (varying := predictions.varying) is not None:
         directions = f"{varying.directions_90:,} directions, 99 % in {varying.directions_99:,}"
         rows.append(("90 % of the variance with context", directions))
@@ -112,7 +112,8 @@ def _token_paragraph(record: DoctorRecord) -> str:
         consequence = "only a mixture of several components can put them first"
     words = ", ".join(repr(word) for word in record.never[:5])
     more = ", ..." if len(never.tokens) > 5 else ""
-    copies = f" {never.identical:,} of them have the same row as another token." if never.identical else ""
+    share = "All" if never.identical == len(never.tokens) > 1 else f"{never.identical:,}"
+    copies = f" {share} of them have the same row as another token." if never.identical else ""
     undecided = f" {count:,} more are undecided (listed in doctor.json)." if count else ""
     return (
         f"{len(never.tokens):,} {'token' if len(never.tokens) == 1 else 'tokens'} ({words}{more}) can never be the "

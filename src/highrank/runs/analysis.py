@@ -24,6 +24,7 @@ from highrank.files import AnyPath, write_json
 from highrank.progress import OnStage, no_stages
 from highrank.runs import checkpoint as checkpoints
 from highrank.runs.corpora import run_corpus
+from highrank.runs.folder import Run
 from highrank.runs.provenance import provenance
 from highrank.runs.record import read_summary
 from highrank.runs.text_model import TextModel, load
@@ -55,6 +56,8 @@ def analyze_runs(
     for path, other in zip(paths[1:], others, strict=True):
         if other.fingerprint != corpus.fingerprint:
             raise UserError(f"{paths[0]} and {path} were trained on different texts: analyse them one at a time.")
+    for path in paths:  # before the first analysis, which may take minutes
+        Run(path).require_weights()
     tokens = tokens or default_tokens(device, default_rows(corpus.vocab_size))
     ids = first_tokens(corpus.ids(split, tokens), tokens, split).to(device)
     return AnalysisRecord(

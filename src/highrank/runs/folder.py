@@ -154,10 +154,15 @@ class Run:
 
     def best_weights(self) -> Weights:
         """Read the best weights on validation."""
+        return read_tensors(self.require_weights(), "trained model")
+
+    def require_weights(self) -> Path:
+        """Return the file of the best weights. Raise a UserError if there is none yet."""
         self.require_run()
-        if self.model_file is None:
+        file = self.model_file
+        if file is None:
             raise UserError(f"{self.folder} has no trained weights yet: train it for at least one epoch.")
-        return read_tensors(self.model_file, "trained model")
+        return file
 
     def load_weights(self, model: LanguageModel | Seq2Seq) -> None:
         """Copy the best weights into `model`."""
