@@ -33,6 +33,16 @@ def test_a_mixture_is_trained_beside_its_softmax(tmp_path):
     assert (tmp_path / "uptrained" / "uptrain.png").exists()
 
 
+def test_one_component_is_a_control(tmp_path):
+    save_model(tmp_path / "llama")
+    write_text(tmp_path / "text")
+    one = ["--components", 1, "--batch-size", 2, "--context", 8]
+    highrank("uptrain", "llama", "--text", "text", *one, "--steps", 2, cwd=tmp_path)
+    record = json.loads((tmp_path / "uptrained" / "uptrain.json").read_text())
+    assert record["mixture"]["valid_nll"][0] == pytest.approx(record["softmax"]["valid_nll"][0])
+    assert record["mixture"]["parameters"] > record["softmax"]["parameters"]
+
+
 def test_a_time_budget_sets_the_number_of_steps(tmp_path):
     save_model(tmp_path / "llama")
     write_text(tmp_path / "text")

@@ -15,7 +15,7 @@ def uptrain(
         str, typer.Argument(metavar="MODEL", help="A folder with a model of transformers, or a hub name.")
     ],
     text: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder with train.txt and valid.txt.")],
-    components: Annotated[int, typer.Option(min=2, metavar="K", help="Softmaxes of the mixture.")] = 4,
+    components: Annotated[int, typer.Option(min=1, metavar="K", help="Softmaxes of the mixture; 1 for a control.")] = 4,
     time_budget: Annotated[
         str, typer.Option(metavar="TIME", help="Training time of both models together, such as 20m.")
     ] = "20m",
@@ -32,7 +32,8 @@ def uptrain(
     """Give a model of transformers a mixture of softmaxes and train it on a folder of text.
 
     The mixture starts exactly equal to the model. The model with its softmax is trained for the same steps on the same
-    text, so that the difference is the mixture's. It needs pip install '.[hf]' in the clone.
+    text. A mixture also adds a layer: --components 1 shows how much of the difference is due to that layer alone. It
+    needs pip install '.[hf]' in the clone.
     """
     from rich.table import Table
 
@@ -51,7 +52,7 @@ def uptrain(
     table = Table(title=f"{record.model}: {record.steps:,} steps of {batch_size * context:,} tokens")
     for name in ("head", "parameters", "valid loss", "after", "perplexity", "ms per step"):
         table.add_column(name, justify="left" if name == "head" else "right")
-    for name, curve in ((f"mixture of {components}", record.mixture), ("softmax", record.softmax)):
+    for name, curve in ((record.mixture_name, record.mixture), ("softmax", record.softmax)):
         first, *_, last = curve.valid_nll
         table.add_row(
             name,

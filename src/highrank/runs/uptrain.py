@@ -31,6 +31,11 @@ class UptrainRecord:
     softmax: UptrainCurve
     provenance: Provenance
 
+    @property
+    def mixture_name(self) -> str:
+        components = self.settings.n_components
+        return "layer without a mixture" if components == 1 else f"mixture of {components}"
+
 
 def uptrain_both(
     name: str,

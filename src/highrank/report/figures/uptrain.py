@@ -13,8 +13,7 @@ def draw_uptraining(record: UptrainRecord) -> "Figure":
     """Draw both curves, from the common start."""
     figure, axes = pyplot().subplots(1, 2, figsize=(9.9, 3.8), layout="constrained", sharey=True)
     figure.suptitle(record.model)
-    mixture = f"mixture of {record.settings.n_components}"
-    for label, curve, head in (("softmax", record.softmax, "softmax"), (mixture, record.mixture, "mos")):
+    for label, curve, head in (("softmax", record.softmax, "softmax"), (record.mixture_name, record.mixture, "mos")):
         style = {"color": HEAD_COLOURS[head], "label": label, "marker": ".", "linewidth": 1.6}
         axes[0].plot(curve.step, curve.valid_nll, **style)
         axes[1].plot([seconds / 60 for seconds in curve.seconds], curve.valid_nll, **style)
