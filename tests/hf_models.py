@@ -1,4 +1,4 @@
-"""Small causal language models of transformers with random weights, made from their configurations."""
+"""Small Hugging Face causal language models with random weights, made from their configurations."""
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers

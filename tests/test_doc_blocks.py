@@ -68,7 +68,7 @@ def run_bash(code, folder):
 
 
 def fill_folder(folder, code):
-    """Make what the code of a page takes for granted: text, dialogs, models of transformers and trained runs."""
+    """Make what the code of a page takes for granted: text, dialogs, Hugging Face models and trained runs."""
     write_toy_corpus(folder / "toy")
     for path in (folder / "toy").iterdir():
         path.write_text(path.read_text() + "the cat is not in the <unk> red\n" * 3)

@@ -19,7 +19,7 @@ HEADS = ("softmax", "moc", "mos")
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A folder with three small runs on one toy corpus, and models of transformers."""
+    """A folder with three small runs on one toy corpus, and Hugging Face models."""
     folder = tmp_path_factory.mktemp("doctor")
     write_toy_corpus(folder / "toy")
     for head in HEADS:

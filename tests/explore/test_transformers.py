@@ -1,4 +1,4 @@
-"""Exploring a causal language model of transformers."""
+"""Exploring a Hugging Face causal language model."""
 
 import pytest
 import torch

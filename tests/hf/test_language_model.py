@@ -1,4 +1,4 @@
-"""Exported runs as models of transformers."""
+"""Exported runs as Hugging Face models."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Loading models of transformers: in any precision, complete, and without running their code."""
+"""Loading Hugging Face models: in any precision, complete, and without running their code."""
 
 import json
 import unittest.mock

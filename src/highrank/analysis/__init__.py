@@ -4,7 +4,7 @@ Rank of the log-probabilities (`highrank analyze`):
 
     matrix.py        rank, spectrum, pairwise KLD and perplexity of any model on a text, in one pass
     softmax.py       the same from the two factors of a softmax, for any vocabulary
-    hf.py            the same for models of transformers
+    hf.py            the same for Hugging Face models
     rank.py, factors.py, kld.py    the numerical methods
     record.py        the results, as they are written
 

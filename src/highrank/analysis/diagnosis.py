@@ -3,7 +3,7 @@
     from highrank.analysis.diagnosis import diagnose_weights
     diagnose_weights(linear.weight, linear.bias).unargmaxable.tokens
 
-`highrank.runs.doctor` does this for runs and for models of transformers, and adds the text.
+`highrank.runs.doctor` does this for runs and for Hugging Face models, and adds the text.
 
 Shapes: W (V, D), b (V,); log pi (t, K), h (t, K, D); ids (T,).
 """

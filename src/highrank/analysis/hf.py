@@ -1,4 +1,4 @@
-"""Analyse a causal language model of `transformers` on a text.
+"""Analyse a Hugging Face causal language model on a text.
 
 Shapes: ids (T,); hidden states (t, D).
 """

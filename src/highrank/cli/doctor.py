@@ -11,7 +11,7 @@ from highrank.cli.options import AsJson, Device
 
 def doctor(
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A run, a folder with a model of transformers, or a hub name.")
+        str, typer.Argument(metavar="MODEL", help="A run, a folder with a Hugging Face model, or a hub name.")
     ],
     text: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also read this UTF-8 text, and look at the predictions.")
@@ -27,7 +27,7 @@ def doctor(
     ] = None,
     precision: Annotated[
         Literal["float64", "float32", "stored"] | None,
-        typer.Option(help="Precision of a model of transformers. Default: float64 with --text, else as it is stored."),
+        typer.Option(help="Precision of a Hugging Face model. Default: float64 with --text, else as it is stored."),
     ] = None,
     output: Annotated[
         Path, typer.Option("--out", metavar="FOLDER", help="Folder for doctor.json and the figure.")
@@ -39,7 +39,7 @@ def doctor(
 
     From the weights: rank, spectrum and norms of the output matrix, and the tokens that can never be the most likely
     one. With --text: rank and pairwise KLD of the predictions, and how much of the loss gradient passes through the
-    output layer. It needs pip install '.[doctor]' in the clone, and '.[hf]' for models of transformers. docs/doctor.md
+    output layer. It needs pip install '.[doctor]' in the clone, and '.[hf]' for Hugging Face models. docs/doctor.md
     explains each number.
     """
     from rich.table import Table

@@ -17,9 +17,7 @@ DEFAULT_ANALYSIS = Path("analysis/analysis.json")
 
 
 def explore(
-    runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN", help="Run folders, or folders of models of transformers.")
-    ],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, or folders of Hugging Face models.")],
     host: Annotated[
         str,
         typer.Option(

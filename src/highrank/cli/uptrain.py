@@ -11,9 +11,7 @@ from highrank.device import find_device
 
 
 def uptrain(
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A folder with a model of transformers, or a hub name.")
-    ],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A folder with a Hugging Face model, or a hub name.")],
     text: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder with train.txt and valid.txt.")],
     components: Annotated[int, typer.Option(min=1, metavar="K", help="Softmaxes of the mixture; 1 for a control.")] = 4,
     time_budget: Annotated[
@@ -29,7 +27,7 @@ def uptrain(
     ] = Path("uptrained"),
     device: Device = "auto",
 ) -> None:
-    """Give a model of transformers a mixture of softmaxes and train it on a folder of text.
+    """Give a Hugging Face model a mixture of softmaxes and train it on a folder of text.
 
     The mixture starts exactly equal to the model. The model with its softmax is trained for the same steps on the same
     text. A mixture also adds a layer: --components 1 shows how much of the difference is due to that layer alone. It

@@ -1,4 +1,4 @@
-"""Models that can be explored: trained runs, and causal language models of `transformers`.
+"""Models that can be explored: trained runs, and Hugging Face causal language models.
 
 Both split a text into tokens that know where they stand in it, and return the softmaxes that predict each next token.
 
@@ -73,7 +73,7 @@ def open_models(folders: Sequence[Path], device: torch.device) -> list[Explorabl
 
 
 def open_model(folder: Path, device: torch.device) -> ExplorableModel:
-    """Open a run folder, or a folder of a causal language model of transformers."""
+    """Open a run folder, or a folder of a Hugging Face causal language model."""
     if not Run(folder).exists() and (folder / "config.json").exists():
         return TransformersModel(folder, device)
     return RunModel(folder, device)
@@ -162,7 +162,7 @@ class RunModel:
 
 
 class TransformersModel:
-    """A causal language model of transformers. It keeps the attention cache of the text it has read last."""
+    """A Hugging Face causal language model. It keeps the attention cache of the text it has read last."""
 
     def __init__(self, folder: Path, device: torch.device) -> None:
         from highrank.hf.pretrained import load_hf  # here, because it needs transformers, and runs do not

@@ -6,8 +6,8 @@
 Importing this package teaches `AutoModelForCausalLM.from_pretrained` to load converted models and exported runs.
 
 mixture.py           `convert`, and the classes of converted models
-language_model.py    runs of this package as models of transformers, with a tokenizer
-pretrained.py        loads any model of transformers, for analysis and the explorer
+language_model.py    runs of this package as Hugging Face models, with a tokenizer
+pretrained.py        loads any Hugging Face model, for analysis and the explorer
 uptrain.py           trains a pretrained model with a mixture or with its softmax
 lm_eval.py           lm-eval with these models registered
 """

@@ -1,4 +1,4 @@
-"""Language models of this package as models of `transformers`, with their vocabulary as a tokenizer.
+"""Language models of this package as Hugging Face models, with their vocabulary as a tokenizer.
 
     model = AutoModelForCausalLM.from_pretrained(folder)     # after `import highrank.hf`
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -130,7 +130,7 @@ AutoModelForCausalLM.register(HighrankConfig, HighrankForCausalLM, exist_ok=True
 
 
 def from_language_model(model: LanguageModel, spec: ModelSpec, words: list[str]) -> HighrankForCausalLM:
-    """Return `model`, built from `spec`, as a model of transformers that shares its weights."""
+    """Return `model`, built from `spec`, as a Hugging Face model that shares its weights."""
     eos = words.index(EOS) if EOS in words else None
     config = HighrankConfig(
         vocab_size=len(words),

@@ -1,4 +1,4 @@
-"""Give a causal language model of `transformers` a mixture of softmaxes as its output layer.
+"""Give a Hugging Face causal language model a mixture of softmaxes as its output layer.
 
 `convert` changes one model: its output layer becomes `MoSHead.from_linear(lm_head, K)`, and its class a subclass that
 trains with the mixture's loss. `save_pretrained` and `from_pretrained` work as before. config.json gets a model type of
@@ -247,7 +247,7 @@ def _check_supported(model: Any) -> None:
     config_class: Any = type(getattr(model, "config", None))
     if type(model) is not MODEL_FOR_CAUSAL_LM_MAPPING.get(config_class, None):
         raise UserError(
-            f"{name} is not a causal language model of transformers: convert one that AutoModelForCausalLM has loaded, "
+            f"{name} is not a Hugging Face causal language model: convert one that AutoModelForCausalLM has loaded, "
             "before adapters are added to it."
         )
     if model.get_output_embeddings() is None:

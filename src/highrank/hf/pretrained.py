@@ -1,4 +1,4 @@
-"""Load any causal language model of `transformers` safely.
+"""Load any Hugging Face causal language model safely.
 
 Weights are read from safetensors only, and code that comes with a model is never run. The model is cast to float64, to
 float32 where memory is short, or kept as stored where only its output layer matters.

@@ -63,7 +63,7 @@ def uptrain(
     settings: UptrainSettings,
     on_progress: OnProgress = no_progress,
 ) -> UptrainCurve:
-    """Train a causal language model of transformers for some steps of AdamW."""
+    """Train a Hugging Face causal language model for some steps of AdamW."""
     optimizer = torch.optim.AdamW(model.parameters(), settings.lr, betas=(0.9, 0.95), weight_decay=0.0)
     warm_up = max(1, steps // 10)
     schedule = torch.optim.lr_scheduler.LambdaLR(

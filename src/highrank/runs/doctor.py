@@ -1,4 +1,4 @@
-"""Diagnose the output layer of a run, or of a model of transformers, and read a text with it.
+"""Diagnose the output layer of a run, or of a Hugging Face model, and read a text with it.
 
 For example:
 
@@ -46,7 +46,7 @@ def diagnose(
     text: Path | None = None,  # UTF-8
     *,
     tokens: int | None = None,  # at most, from the start of the text; None: `default_tokens`
-    precision: "Precision | None" = None,  # of a model of transformers; None: float64 with a text, else as stored
+    precision: "Precision | None" = None,  # of a Hugging Face model; None: float64 with a text, else as stored
     device: str | torch.device = "auto",
     on_stage: OnStage = no_stages,
     **options: Unpack[Options],
