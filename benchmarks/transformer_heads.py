@@ -7,10 +7,11 @@
     python benchmarks/transformer_heads.py draw --out results                         # results/transformers.png
 
 Heads: softmax, moc, mos, residual (`MoSHead.from_linear`, from the first step), converted (a softmax that becomes the
-residual mixture after half of the steps). All have the same number of parameters: the feed-forward layers of the
-mixtures are narrower. `--equal steps` gives all of them the same number of steps, `--equal time` the same time, as
-counted by the step times of `time`. Without `--dropout`, the best dropout of the softmax runs in the output folder is
-used. Corpora: penn and wikitext-2 (words), text8 (BPE of 8,000 pieces, trained on its first 90 %).
+residual mixture after half of the steps). residual-1 and converted-1 are their controls: the same layer with one
+component, so without a mixture. All have the same number of parameters: the feed-forward layers beside the softmax are
+the widest. `--equal steps` gives all of them the same number of steps, `--equal time` the same time, as counted by the
+step times of `time`. Without `--dropout`, the best dropout of the softmax runs in the output folder is used. Corpora:
+penn and wikitext-2 (words), text8 (BPE of 8,000 pieces, trained on its first 90 %).
 
 `train` writes one JSON file per run. `table` collects them, and keeps the rows of an earlier transformer_heads.csv in
 the output folder; `draw` shows both. `all` leaves out runs that are there already, so it can be interrupted and
@@ -45,7 +46,15 @@ from highrank.plotting import HEAD_COLOURS, PURPLE, SKY, pyplot, save_figure
 from highrank.runs.provenance import provenance
 from measure import write_csv
 
-HEADS = {"softmax": "softmax", "moc": "MoC", "mos": "MoS", "residual": "residual MoS", "converted": "converted"}
+HEADS = {
+    "softmax": "softmax",
+    "moc": "MoC",
+    "mos": "MoS",
+    "residual": "residual MoS",
+    "residual-1": "residual layer",
+    "converted": "converted",
+    "converted-1": "converted to the layer",
+}
 CORPORA = {
     "penn": "Penn Treebank, words",
     "wikitext-2": "WikiText-2, words",
@@ -90,6 +99,7 @@ class Transformer(nn.Module):
     def __init__(self, head: str, vocab_size: int, dim: int, layers: int, dropout: float) -> None:
         super().__init__()
         self.dropout = dropout
+        self.n_components = count_components(head)
         self.embedding = nn.Embedding(vocab_size, dim)
         self.position = nn.Parameter(torch.zeros(WINDOW, dim))
         wanted = 4 * dim - head_parameters(head, dim) / (2 * dim * layers)
@@ -103,10 +113,10 @@ class Transformer(nn.Module):
         options: dict[str, Any] = {"weight": weight, "batch_first": True, "slab_bytes": SLAB_BYTES}
         self.head: Head
         if head in ("moc", "mos"):
-            self.head = {"moc": MoCHead, "mos": MoSHead}[head](dim, dim, vocab_size, COMPONENTS, **options)
+            self.head = {"moc": MoCHead, "mos": MoSHead}[head](dim, dim, vocab_size, self.n_components, **options)
         else:
             self.head = SoftmaxHead(dim, vocab_size, **options)
-        if head == "residual":
+        if head.startswith("residual"):
             self.convert()
 
     def hidden(self, words: Tensor) -> Tensor:  # (B, T) -> (B, T, D)
@@ -118,16 +128,22 @@ class Transformer(nn.Module):
         linear = nn.Linear(1, 1)
         linear.weight = self.head.weight
         linear.bias = self.head.bias  # type: ignore[assignment]
-        self.head = MoSHead.from_linear(linear, COMPONENTS, slab_bytes=SLAB_BYTES)
+        self.head = MoSHead.from_linear(linear, self.n_components, slab_bytes=SLAB_BYTES)
         return [p for p in self.head.parameters() if p is not linear.weight and p is not linear.bias]
+
+
+def count_components(head: str) -> int:
+    """Return K of a head, in the end for a converted one."""
+    return 1 if head == "softmax" or head.endswith("-1") else COMPONENTS
 
 
 def head_parameters(head: str, dim: int) -> int:
     """Return how many parameters a head has more than the softmax."""
     if head == "softmax":
         return 0
-    mixture = COMPONENTS * (dim + dim * (dim + 1))  # prior and latent
-    return mixture if head in ("moc", "mos") else mixture + COMPONENTS * dim * dim
+    components = count_components(head)
+    mixture = components * (dim + dim * (dim + 1))  # prior and latent
+    return mixture if head in ("moc", "mos") else mixture + components * dim * dim
 
 
 # --- data -----------------------------------------------------------------------------------------------------------
@@ -194,7 +210,7 @@ class Trainer:
         self.eager_steps = EAGER_STEPS
 
     def train_step(self) -> None:
-        if self.head == "converted" and self.step == self.steps // 2:
+        if self.head.startswith("converted") and self.step == self.steps // 2:
             self.convert()
         warmup = min(1.0, (self.step + 1) / (0.05 * self.steps))
         cosine = 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * self.step / self.steps))
@@ -280,10 +296,11 @@ def measure_step_times(arguments: argparse.Namespace) -> None:
         arguments.dim = dim
         key = f"{Path(corpus).name}-{dim}"
         data = load_data(corpus, arguments.data_dir, arguments.out)
-        for head in ("softmax", "moc", "mos", "residual"):
+        for head in (name for name in HEADS if not name.startswith("converted")):
             times[f"{key}-{head}"] = _step_ms(Trainer(arguments, head, data, 10**6, 0.1), arguments.timed)
-        # A converted model is a softmax in the first half of its steps, and a residual mixture in the second.
-        times[f"{key}-converted"] = (times[f"{key}-softmax"] + times[f"{key}-residual"]) / 2
+        # A converted model is a softmax in the first half of its steps, and has the residual head in the second.
+        for suffix in ("", "-1"):
+            times[f"{key}-converted{suffix}"] = (times[f"{key}-softmax"] + times[f"{key}-residual{suffix}"]) / 2
         print({name: round(ms, 2) for name, ms in times.items() if name.startswith(key)}, flush=True)
     write_json(arguments.out / "step_ms.json", times)
 
@@ -307,7 +324,7 @@ def train(arguments: argparse.Namespace) -> None:
     head = arguments.head
     steps = arguments.steps
     if arguments.equal == "time":
-        steps = round(steps * step_ms[f"{key}-softmax"] / step_ms[f"{key}-{head}"])
+        steps = max(1, round(steps * step_ms[f"{key}-softmax"] / step_ms[f"{key}-{head}"]))
     dropout = arguments.dropout
     if dropout is None:
         dropout = best_dropout(read_records(arguments.out), Path(arguments.corpus).name, arguments.dim)
@@ -325,7 +342,7 @@ def train(arguments: argparse.Namespace) -> None:
         "corpus": Path(arguments.corpus).name,
         "vocabulary": data.vocab_size,
         "head": head,
-        "n_components": 1 if head == "softmax" else COMPONENTS,
+        "n_components": count_components(head),
         "dim": arguments.dim,
         "layers": arguments.layers,
         "equal": arguments.equal,
@@ -483,20 +500,24 @@ def _mean(records: Records | None, name: str, form: str) -> str:
 def draw(arguments: argparse.Namespace) -> None:
     """Draw the loss of each head minus that of the softmax: one dot per seed, corpora and sizes side by side."""
     settings = at_best_dropout(read_records(arguments.out))
-    colours = {**HEAD_COLOURS, "residual": SKY, "converted": PURPLE}
+    colours = {**HEAD_COLOURS, "residual": SKY, "residual-1": SKY, "converted": PURPLE, "converted-1": PURPLE}
     names = {**HEADS, "mos": "MoS from scratch", "residual": "residual MoS from scratch"}
     names["converted"] = "softmax, converted to residual MoS at half time"
+    trained = [head for head in list(HEADS)[1:] if any((head, "steps") in runs for runs in settings.values())]
     figure, panels = pyplot().subplots(1, 2, figsize=(9, 4), sharey=True, layout="constrained")
     for panel, equal in zip(panels, ("steps", "time"), strict=True):
         panel.axhline(0, color=colours["softmax"], label=names["softmax"])
-        for i, head in enumerate(list(HEADS)[1:]):
+        for i, head in enumerate(trained):
+            shift = 0.54 * (i / max(1, len(trained) - 1) - 0.5)  # dots of one corpus side by side
             points = []
             for x, runs in enumerate(settings.values()):
                 softmax = [r["valid_loss"] for r in runs["softmax", "steps"]]
                 for record in runs.get((head, equal), []):
-                    points.append((x + 0.18 * (i - 1.5), record["valid_loss"] - sum(softmax) / len(softmax)))
+                    points.append((x + shift, record["valid_loss"] - sum(softmax) / len(softmax)))
             if points:
-                panel.plot(*zip(*points, strict=True), "o", color=colours[head], label=names[head], alpha=0.8)
+                fill = "none" if head.endswith("-1") else "full"
+                style: dict[str, Any] = {"color": colours[head], "label": names[head], "fillstyle": fill}
+                panel.plot(*zip(*points, strict=True), "o", alpha=0.8, **style)
         panel.set_xticks(range(len(settings)), [f"{corpus}\nD = {dim}" for corpus, dim in settings], fontsize=8)
         panel.set_title(f"equal {equal}, equal parameters", fontsize=10)
     panels[0].set_ylabel("validation loss minus the softmax's, nats")

@@ -45,7 +45,7 @@ def test_a_softmax_and_its_mixtures_are_trained_and_tabulated(script, tmp_path, 
     assert {records[head]["steps"] for head in ("softmax", "residual", "converted")} == {4}
     assert records["residual"]["parameters"] == records["converted"]["parameters"]
     times = json.loads((tmp_path / "out" / "step_ms.json").read_text())
-    assert records["mos"]["steps"] == round(4 * times["toy-64-softmax"] / times["toy-64-mos"])
+    assert records["mos"]["steps"] == max(1, round(4 * times["toy-64-softmax"] / times["toy-64-mos"]))
     assert records["mos"]["reach"] > 0
 
 
@@ -69,10 +69,10 @@ def test_all_trains_every_head_at_the_best_dropout_and_repeats_nothing(script, t
     records = script.read_records(tmp_path / "out")
     best = script.best_dropout(records, "toy", 64)
     runs = {(r["head"], r["equal"], r["seed"]) for r in records if r["dropout"] == best}
-    mixtures = ("moc", "mos", "residual", "converted")
+    mixtures = [head for head in script.HEADS if head != "softmax"]
     expected = {(head, equal, seed) for head in mixtures for equal in ("steps", "time") for seed in (1, 2)}
     assert runs == expected | {("softmax", "steps", 1), ("softmax", "steps", 2)}
-    assert len(trained) == len(records) == 19
+    assert len(trained) == len(records) == 27
 
 
 @pytest.mark.parametrize("dim", [128, 256])
@@ -80,12 +80,12 @@ def test_all_heads_have_the_same_number_of_parameters(script, dim):
     def parameters(head):
         with torch.device("meta"):
             model = script.Transformer(head, 1000, dim, 4, 0.0)
-            if head == "converted":
+            if head.startswith("converted"):
                 model.convert()
         return sum(p.numel() for p in model.parameters())
 
     softmax = parameters("softmax")
-    for head in ("moc", "mos", "residual", "converted"):
+    for head in script.HEADS:
         assert parameters(head) == pytest.approx(softmax, rel=5e-3)
 
 
