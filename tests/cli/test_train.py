@@ -267,6 +267,7 @@ def test_a_terminal_that_closes_does_not_prevent_saving(place):
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(place)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored if the tests run under nohup
         os.execv(sys.executable, [sys.executable, "-m", "highrank", *map(str, arguments)])
     while not checkpoints.has_checkpoint(place / "run"):
         os.read(terminal, 10_000)
