@@ -48,17 +48,23 @@ def draw_sizes(rows: list[Row]) -> "Figure":
 
 
 def draw_bars(axis: Any, bars: list[tuple[str, float | None]], label: str) -> None:
-    """Draw horizontal bars with their values; the scale is logarithmic if short bars would disappear."""
+    """Draw horizontal bars with their values, or dots on a logarithmic scale if short bars would disappear."""
     known = [(name, value) for name, value in reversed(bars) if value is not None]
     names = [name for name, _ in known]
     values = [value for _, value in known]
-    drawn = axis.barh(names, values, color=[color(name) for name in names])
-    axis.bar_label(drawn, [f"{x:,.0f}" if x >= 100 else f"{x:.3g}" for x in values], padding=4, fontsize=9)
-    axis.margins(x=0.3, y=0.02)
+    colors = [color(name) for name in names]
+    texts = [f"{x:,.0f}" if x >= 100 else f"{x:.3g}" for x in values]
+    if values and max(values) > 40 * min(values) > 0:  # a bar would begin at an arbitrary value
+        axis.set_xscale("log")
+        axis.scatter(values, names, color=colors, s=50)
+        for text, value, name in zip(texts, values, names, strict=True):
+            axis.annotate(text, (value, name), (8, 0), textcoords="offset points", va="center", fontsize=9)
+        axis.margins(x=0.4, y=0.12)
+    else:
+        axis.bar_label(axis.barh(names, values, color=colors), texts, padding=4, fontsize=9)
+        axis.margins(x=0.3, y=0.02)
     axis.set_xlabel(label, fontsize=9)
     axis.tick_params(axis="y", labelsize=9)
-    if values and max(values) > 40 * min(values) > 0:
-        axis.set_xscale("log")
     axis.grid(alpha=0.3, axis="x")
     axis.set_axisbelow(True)
 

@@ -450,7 +450,8 @@ def at_best_dropout(records: Records) -> dict[Setting, dict[tuple[str, str], Rec
         if record["dropout"] == best_dropout(records, *setting):
             runs = settings.setdefault(setting, {})
             runs.setdefault((record["head"], record["equal"]), []).append(record)
-    return {setting: settings[setting] for setting in sorted(settings)}
+    order = [*CORPORA, *(corpus for corpus, _ in settings)]
+    return {setting: settings[setting] for setting in sorted(settings, key=lambda s: (order.index(s[0]), s[1]))}
 
 
 def write_table(arguments: argparse.Namespace) -> None:
