@@ -236,12 +236,6 @@ def test_a_model_without_a_base_model_is_an_error():
         convert(make_model("llama4_text", **sizes))
 
 
-@pytest.mark.parametrize("n_components", [2.5, "4"])
-def test_a_number_of_components_that_is_not_whole_is_an_error(n_components):
-    with pytest.raises(UserError, match="n_components"):
-        convert(make_model(), n_components)
-
-
 def test_a_model_is_converted_once(mixture):
     with pytest.raises(UserError, match="already"):
         convert(mixture)

@@ -1,7 +1,5 @@
 """Tables with a training score: text8 in bits per character, One Billion Word in perplexity."""
 
-import math
-
 from highrank.report.build import build_report
 from highrank.report.figures.curves import learning_curves
 from highrank.report.records import load_runs
@@ -40,13 +38,6 @@ def test_every_row_is_there_without_records(tmp_path):
     entries = characters(tmp_path)
     assert len({row for row, _, _ in entries}) == 5
     assert all(entry["ours"] is None for entry in entries.values())
-
-
-def test_a_run_that_lost_its_metrics_has_no_training_score(tmp_path):
-    lost = {key: [] for key in CURVE}
-    write_results(tmp_path, {"lost": run_record("text8-mos7", valid=8.0, test_ppl=16.0, best_epoch=2, curve=lost)})
-    ours = {part: entry["ours"] for (row, _, part), entry in characters(tmp_path).items() if row == "text8-mos7"}
-    assert (ours["train"], ours["test"]) == (math.inf, 4.0)
 
 
 def test_learning_curves_are_in_bits(tmp_path):

@@ -41,8 +41,6 @@ def convert(model: Any, n_components: int = 4) -> Any:
 
     >>> model = convert(AutoModelForCausalLM.from_pretrained("gpt2"), n_components=4)  # doctest: +SKIP
     """
-    if not isinstance(n_components, int):
-        raise UserError(f"n_components must be a whole number, got {n_components!r}.")
     _check_supported(model)
     try:
         head = MoSHead.from_linear(model.get_output_embeddings(), n_components)

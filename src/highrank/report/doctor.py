@@ -112,8 +112,7 @@ def _token_paragraph(record: DoctorRecord) -> str:
         consequence = "only a mixture of several components can put them first"
     words = ", ".join(repr(word) for word in record.never[:5])
     more = ", ..." if len(never.tokens) > 5 else ""
-    share = "All" if never.identical == len(never.tokens) > 1 else f"{never.identical:,}"
-    copies = f" {share} of them have the same row as another token." if never.identical else ""
+    copies = f" Of these, {never.identical:,} have the same row as another token." if never.identical else ""
     undecided = f" {count:,} more are undecided (listed in doctor.json)." if count else ""
     return (
         f"{len(never.tokens):,} {'token' if len(never.tokens) == 1 else 'tokens'} ({words}{more}) can never be the "

@@ -42,7 +42,7 @@ def _results(recipe: Recipe, runs: list[RecordedRun], score: Callable[[float], f
     record = run.record
     origin = run.origin(record.epochs, record.seconds, record.corpus_extent or "")
     # The mean over the epoch of the best weights: the loss as training saw it, with dropout.
-    train_ppl = dict(zip(record.curve.epoch, record.curve.train_ppl, strict=True)).get(record.best_epoch)
+    train_ppl = record.curve.train_ppl[record.curve.epoch.index(record.best_epoch)]
     perplexities = (train_ppl or float("inf"), record.valid_ppl, record.test_ppl)
     return [
         Result(in_paper, tuple(map(score, perplexities)), origin, paper_digits=2),

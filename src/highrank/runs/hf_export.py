@@ -43,9 +43,6 @@ def export_hf(run: Run, folder: Path) -> list[Path]:
     """Write the best weights of a language model into a new `folder`, and return the files written."""
     from highrank.hf.language_model import from_language_model, make_tokenizer
 
-    import transformers  # isort: skip  (after highrank.hf, whose error names the extra to install)
-
-    transformers.utils.logging.disable_progress_bar()
     loaded = load(run.folder)
     recipe = loaded.recipe
     level = recipe.data.level
