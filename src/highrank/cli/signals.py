@@ -14,7 +14,9 @@ from highrank.cli.console import out
 def stop_on_signal() -> Iterator[list[int]]:
     """Collect signals in a list, so that training saves and stops. A second Ctrl-C interrupts at once.
 
-    Ctrl-C sends SIGINT, schedulers send SIGTERM, and a terminal that closes sends SIGHUP.
+    Ctrl-C sends SIGINT, schedulers send SIGTERM, and a terminal that closes sends SIGHUP. After an error, signals are
+    still collected: when one process of several fails, torchrun sends SIGTERM to the others, which would end before
+    they have printed their own error.
     """
     signals: list[int] = []
 
@@ -30,12 +32,10 @@ def stop_on_signal() -> Iterator[list[int]]:
     numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]  # Windows has no SIGHUP
     numbers = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]  # as nohup asks for
     handlers = {number: signal.signal(number, handle) for number in numbers}
-    try:
-        with contextlib.redirect_stdout(cast(TextIO, _UntilHangup(sys.stdout))):
-            yield signals
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+    with contextlib.redirect_stdout(cast(TextIO, _UntilHangup(sys.stdout))):
+        yield signals
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 class _UntilHangup:

@@ -1,6 +1,7 @@
 """The terminal during `highrank train`: what is trained, its progress, and the signals that stop it."""
 
 import contextlib
+import sys
 from pathlib import Path
 
 from highrank.cli.console import note, out, say
@@ -39,7 +40,7 @@ class TrainingDisplay(CallbackList):
         self.callbacks = [self._contexts.enter_context(progress)]
 
     def training_ended(self) -> None:
-        self._contexts.close()
+        self._contexts.__exit__(*sys.exc_info())  # with the error that ended training, if there was one
 
     def should_stop(self) -> bool:
         """Return whether a signal has asked training to stop."""
