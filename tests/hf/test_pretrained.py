@@ -11,6 +11,7 @@ from helpers import CPU
 from hf_models import save_model
 from highrank import memory
 from highrank.errors import UserError
+from highrank.hf import pretrained
 from highrank.hf.pretrained import load_hf, output_layer
 
 
@@ -102,3 +103,21 @@ def test_too_little_memory_for_the_weights_raises(tmp_path, monkeypatch):
     with pytest.raises(UserError):
         load_hf(llama, CPU)
     load_hf(llama, CPU, "float32")
+
+
+def test_a_text_encoded_in_parts_has_the_same_ids(tmp_path, monkeypatch):
+    model = load_hf(save_model(tmp_path / "model"), CPU)
+    text = "w1 w2 w3\nw4 w5\n\nw6 w7 w8 w9\nw10"
+    whole = model.encode(text)
+    monkeypatch.setattr(pretrained, "PART", 4)
+    assert torch.equal(model.encode(text), whole)
+    start = model.encode(text, 4)
+    assert 4 <= len(start) < len(whole)
+    assert torch.equal(start, whole[: len(start)])
+    assert len(model.encode("")) == 0
+
+
+def test_rows_of_the_output_matrix_without_a_token_have_a_name(tmp_path):
+    model = load_hf(save_model(tmp_path / "model"), CPU)
+    size = len(model.tokenizer)
+    assert model.words([0, size]) == [model.tokenizer.convert_ids_to_tokens(0), f"<unused-{size}>"]

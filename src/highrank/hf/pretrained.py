@@ -6,6 +6,7 @@ float32 where memory is short, or kept as stored where only its output layer mat
 Shapes: ids (T,); hidden states (t, D).
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,6 +23,7 @@ from highrank.heads import MoSHead
 from highrank.memory import require_bytes
 
 Precision = Literal["float64", "float32", "stored"]  # of the forward pass
+PART = 2**21  # characters of a text that are encoded at a time
 MAX_CONTEXT = 1024  # longer contexts are not used in full: the cost of attention grows quadratically
 
 
@@ -47,23 +49,42 @@ class HfModel:
         """Check whether the log-probabilities are those of softmax(H W^T + b), without a cap or a scale in between."""
         return isinstance(self.layer, torch.nn.Linear) and has_plain_logits(self.model)
 
-    def encode(self, text: str) -> Tensor:
-        """Return the (T,) ids of a text."""
-        ids = self.tokenizer(text, verbose=False)["input_ids"]
-        return torch.tensor(ids, dtype=torch.long, device=self.weight.device)
+    def encode(self, text: str, limit: int | None = None) -> Tensor:
+        """Return the (T,) ids of a text, or of a start of it with at least `limit` ids.
+
+        Long texts are cut at line breaks and encoded part by part, because a tokenizer needs 100 times their memory.
+        """
+        parts = [torch.empty(0, dtype=torch.long)]
+        count = 0
+        for i, part in enumerate(_parts(text)):
+            ids = self.tokenizer(part, add_special_tokens=i == 0, verbose=False)["input_ids"]
+            parts.append(torch.tensor(ids, dtype=torch.long))
+            count += len(ids)
+            if limit is not None and count >= limit:
+                break
+        return torch.cat(parts).to(self.weight.device)
 
     def log_prob(self, ids: Tensor) -> Tensor:
         """Map (t,) ids, at most one context, to (t, V) log-probabilities, with the model's own output layer."""
         return torch.log_softmax(self.model(ids[None]).logits[0].double(), dim=-1)
 
     def words(self, ids: list[int]) -> list[str]:
-        """Return tokens as the tokenizer writes them."""
-        words: list[str] = self.tokenizer.convert_ids_to_tokens(ids)
-        return words
+        """Return tokens as the tokenizer writes them. Some output matrices have more rows than there are tokens."""
+        words = self.tokenizer.convert_ids_to_tokens(ids)
+        return [word or f"<unused-{i}>" for i, word in zip(ids, words, strict=True)]
 
     def hidden(self, ids: Tensor) -> Tensor:
         """Map (t,) ids, at most one context, to the (t, D) inputs of the output layer."""
         return self.model.base_model(ids[None]).last_hidden_state[0]
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Yield parts of about `PART` characters, each up to the end of a line."""
+    start = 0
+    while start < len(text):
+        stop = text.find("\n", start + PART) + 1 or len(text)  # find returns -1 if there is none
+        yield text[start:stop]
+        start = stop
 
 
 def load_hf(name: str, device: torch.device, precision: Precision = "float64") -> HfModel:

@@ -26,7 +26,7 @@ def capture(call: Callable[[], Result], device: torch.device, pool: Any = None) 
     """
     create_library_handles(device)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, pool=pool):
+    with torch.cuda.device(device), torch.cuda.graph(graph, pool=pool):  # it captures on the current device only
         result = call()
     return graph, result
 

@@ -70,7 +70,7 @@ def diagnose(
     predictions = None
     if content is not None:
         tokens = tokens or default_tokens(device, subject.max_rows)
-        ids = first_tokens(subject.encode(content), tokens, str(text)).to(device)
+        ids = first_tokens(subject.encode(content, tokens), tokens, str(text)).to(device)
         n_tokens = len(ids)
         if subject.head != "other":
             few = ids[: GRADIENT_TOKENS + 1]
@@ -101,7 +101,7 @@ class _Subject:
     bias: Tensor | None
     max_rows: int | None  # of log-probabilities to analyse by default
     words: Callable[[list[int]], list[str]]
-    encode: Callable[[str], Tensor]
+    encode: Callable[[str, int | None], Tensor]  # a text, or a start of it with at least so many tokens
     softmaxes: Callable[[Tensor], SoftmaxBlocks]
     analyze: Callable[[Tensor, OnStage, Options], Analysis]
 
@@ -126,7 +126,7 @@ def _open_run(folder: Path, device: torch.device) -> _Subject:
         bias=None if head.bias is None else head.bias.detach(),
         max_rows=default_rows(len(head.weight)),
         words=lambda ids: [loaded.words[i] for i in ids],
-        encode=loaded.encode,
+        encode=lambda text, tokens: loaded.encode(text),
         softmaxes=softmaxes,
         analyze=lambda ids, on_stage, options: analyze_run(loaded, ids, on_stage, **options),
     )
