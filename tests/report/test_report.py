@@ -136,18 +136,22 @@ def test_recipes_of_our_own_have_a_table_of_their_own(tmp_path):
     assert not any("plus" in row for row in texts(tmp_path, "ptb"))
 
 
-def test_the_study_over_k_has_runs_of_12_epochs_that_differ_in_k_alone(tmp_path):
-    runs = {f"k{k}": run_record(settings=[f"model.n_components={k}"], valid=60 + k, epochs=12) for k in (1, 5, 15)}
-    runs["longer"] = run_record(settings=["model.n_components=5"], valid=50.0, epochs=90)
-    runs["worse"] = run_record(settings=["model.n_components=5"], valid=70.0, epochs=12)
-    runs["text"] = run_record("wt2-mos", settings=["model.n_components=20"], epochs=12)
-    runs["rate"] = run_record(settings=["model.n_components=3", "train.lr=15"], epochs=12)
-    write_results(tmp_path, runs, {"a": analysis(rank=60, epochs=12), "b": analysis(rank=90, epochs=90)})
+def test_the_study_over_k_has_runs_of_90_epochs_that_differ_in_k_alone(tmp_path):
+    def run(k, *settings, recipe="ptb-mos-plus", epochs=90, valid=60.0):
+        return run_record(recipe, settings=[f"model.n_components={k}", *settings], epochs=epochs, valid=valid)
+
+    runs = {f"k{k}": run(k, "train.eval_batch_size=40", valid=60 + k) for k in (1, 5, 15)}
+    runs["longer"] = run(5, epochs=193)
+    runs["worse"] = run(5, valid=70.0)
+    runs["recipe"] = run(20, recipe="ptb-mos")
+    runs["rate"] = run(3, "train.lr=15")
+    analyses = {f"{epochs}": analysis("test", epochs, "ptb-mos-plus", epochs=epochs) for epochs in (60, 90)}
+    write_results(tmp_path, runs, analyses)
     cells = entries(tmp_path, "components")
     valid = {row: cell["ours"] for (row, column, _), cell in cells.items() if column == "valid"}
     assert valid == {"1": 61.0, "5": 65.0, "15": 75.0}
     assert cells["5", "test", None]["paper"] == 57.36
-    assert cells["15", "rank", None]["ours"] == 60
+    assert cells["15", "rank", None]["ours"] == 90
 
 
 def test_analyses_fill_the_tables_of_rank_and_divergence(tmp_path):
@@ -170,7 +174,7 @@ def test_analyses_fill_the_tables_of_rank_and_divergence(tmp_path):
     [({}, "900"), ({"tokens": 999}, "≥ 900"), ({"tokens": 999, "head": "moc"}, "900")],
 )
 def test_ranks_that_are_lower_bounds_are_marked(tmp_path, changes, shown):
-    write_results(tmp_path, None, {"a": analysis("test", 900, k=5, epochs=12, **changes)})
+    write_results(tmp_path, None, {"a": analysis("test", 900, "ptb-mos-plus", k=5, epochs=90, **changes)})
     assert texts(tmp_path, "components")["5"][4] == shown
 
 

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,6 +19,11 @@ class Spectrum:
 
     values: list[float]
     index: list[int]
+
+    def count_above(self, threshold: float) -> int:
+        """Return how many singular values exceed a positive threshold, interpolated in a thinned-out spectrum."""
+        logs = np.log(np.maximum(self.values, np.finfo(float).tiny))
+        return int(np.interp(-math.log(threshold), -logs, self.index, left=0))
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,12 @@ class Analysis:
     def round_off(self) -> float:
         """The tolerance relative to the largest singular value."""
         return self.tolerance / self.spectrum.values[0]
+
+    @property
+    def float32_rank(self) -> int:
+        """The rank with float32's eps in the tolerance, which is probably how the paper counts."""
+        eps_ratio = torch.finfo(torch.float32).eps / torch.finfo(torch.float64).eps
+        return self.spectrum.count_above(self.tolerance * eps_ratio)
 
 
 @dataclass(frozen=True, kw_only=True)

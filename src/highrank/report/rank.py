@@ -11,8 +11,9 @@ from highrank.report.results import Quantity, Result, ResultTable
 from highrank.report.table import Cell
 
 K_KEY = "model.n_components"
-K_VALUES = (1, 3, 5, 10, 15, 20)
-STUDY_EPOCHS = 12  # of every run in the table over K
+STUDY_RECIPE = "ptb-mos-plus"  # of the runs in the table over K
+STUDY_EPOCHS = 90
+STUDY_CHANGES = {K_KEY, "train.eval_batch_size"}  # settings in which they may differ from the recipe
 HEADS = {"ptb-softmax": "Softmax", "ptb-moc": "MoC", "ptb-mos": "MoS"}
 SPLITS = ("valid", "test")
 
@@ -29,34 +30,36 @@ def kld_table(analyses: list[RecordedAnalysis]) -> ResultTable:
 
 def components_table(runs: list[RecordedRun], analyses: list[RecordedAnalysis]) -> ResultTable:
     """Build table 7: perplexity and rank over K, the number of softmaxes, for runs that differ in K alone."""
-    recipe = RECIPES["ptb-mos"]
+    recipe = RECIPES[STUDY_RECIPE]
     study = {}
     for run in sorted(runs, key=lambda run: -run.record.valid_ppl):  # of runs with equal K, the best comes last
-        is_of_study = run.record.recipe == recipe.name and run.record.epochs == STUDY_EPOCHS
-        if is_of_study and not run.is_finetuned and set(run.changes) <= {K_KEY}:
+        is_of_study = run.record.recipe == STUDY_RECIPE and run.record.epochs == STUDY_EPOCHS
+        if is_of_study and not run.is_finetuned and set(run.changes) <= STUDY_CHANGES:
             study[run.changes.get(K_KEY, recipe.model.n_components)] = run
     by_k: dict[int, RecordedAnalysis] = {}
     for analysis in sorted(analyses, key=_order):
-        if analysis.model.recipe == recipe.name and analysis.model.epochs == STUDY_EPOCHS:
+        if analysis.model.recipe == STUDY_RECIPE and analysis.model.epochs == STUDY_EPOCHS:
             by_k.setdefault(analysis.model.n_components, analysis)
     rows = []
-    for k in sorted({*K_VALUES, *study, *by_k}):
-        test, valid, rank, effective_rank = Result(), Result(), Result(), Result()
+    for k in sorted({*paper.COMPONENTS, *study, *by_k}):
+        test, valid, rank, float32_rank, effective_rank = Result(), Result(), Result(), Result(), Result()
         if k in study:
             both = final_result(study[k])
             assert both.ours is not None
             valid, test = (replace(both, ours=(number,)) for number in both.ours)
         if k in by_k:
             rank = _rank(by_k[k])
+            float32_rank = replace(rank, ours=(by_k[k].model.float32_rank,))
             effective_rank = Result(ours=(by_k[k].model.effective_rank,), origin=rank.origin)
         if k in paper.COMPONENTS:
             test = replace(test, paper=(paper.COMPONENTS[k].test,))
             rank = replace(rank, paper=(paper.COMPONENTS[k].rank,))
-        rows.append((Cell(str(k)), [test, valid, rank, effective_rank]))
+        rows.append((Cell(str(k)), [test, valid, rank, float32_rank, effective_rank]))
     quantities = [
         Quantity("test"),
         Quantity("valid", in_paper=False),
         Quantity("rank", digits=0),
+        Quantity("rank with float32's eps", digits=0, in_paper=False),
         Quantity("effective rank", digits=1, in_paper=False),
     ]
     return ResultTable("K", quantities, rows)
