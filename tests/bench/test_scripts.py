@@ -213,8 +213,9 @@ def test_models_train_together_until_a_signal_and_the_same_command_continues(tmp
         (result,) = (tmp_path / "out" / folder).iterdir()
         assert result.name.startswith(run.folder.name)
 
-    subprocess.run([*command, "0.001s"], cwd=tmp_path, stderr=subprocess.PIPE, timeout=PROCESS_TIMEOUT, check=False)
-    assert [piece.outcome for piece in checkpoints.read(run.folder).pieces] == ["interrupted", "time-budget"]
+    options = ["1h", "--max-epochs", str(len(run.epochs()) + 1)]
+    subprocess.run([*command, *options], cwd=tmp_path, stderr=subprocess.PIPE, timeout=PROCESS_TIMEOUT, check=False)
+    assert [piece.outcome for piece in checkpoints.read(run.folder).pieces] == ["interrupted", "max-epochs"]
 
 
 def test_the_name_of_a_run_is_one_folder():
