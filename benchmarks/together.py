@@ -24,6 +24,8 @@ from typing import Any
 
 from highrank.runs.folder import Run
 
+# With this seed and these columns, new runs can be compared with those in docs/recipes.md.
+PLUS = "ptb-mos-plus train.seed=29 train.eval_batch_size=40"
 EXPERIMENTS = {
     "characters": [  # the paper's table 12, and two controls of docs/characters.md
         "text8-softmax",
@@ -36,17 +38,15 @@ EXPERIMENTS = {
     ],
     "dialog": [f"swda-{head} train.seed={seed}" for head in ("softmax", "moc", "mos") for seed in (1, 2)],  # table 4
     "heads": ["ptb-softmax", "ptb-moc", "wt2-softmax", "wt2-moc", "wt2-softmax-mos-hparams"],  # table 5
-    "components": [  # table 7, after 90 epochs
-        f"ptb-mos-plus model.n_components={k} train.eval_batch_size=40 train.seed=29" for k in (3, 5, 10, 15, 20)
-    ],
+    "components": [f"{PLUS} model.n_components={k}" for k in (3, 5, 10, 15, 20)],  # table 7, after 90 epochs
     "additions": [  # docs/recipes.md
-        "ptb-mos-plus",
-        "ptb-mos-plus train.seed=29",
-        "ptb-mos-plus model.shared_latent_mask=true model.dropout_latent=0.6",
-        "ptb-mos-plus train.input_noise=0.15",
-        "ptb-doc train.averaging=two-tailed train.partial_shuffle=true",
+        f"{PLUS} model.shared_latent_mask=true model.dropout_latent=0.6",
+        f"{PLUS} model.shared_latent_mask=true",
+        f"{PLUS} train.input_noise=0.15",
+        f"{PLUS} train.adversarial=0.01",
+        "ptb-doc train.seed=29 train.eval_batch_size=40 train.averaging=two-tailed train.partial_shuffle=true",
     ],
-    "sampled": ["ptb-mos-plus", "ptb-mos-plus train.sample_below=0.25", "ptb-mos-plus train.sample_below=1"],
+    "sampled": [PLUS, f"{PLUS} train.sample_below=0.25", f"{PLUS} train.sample_below=1"],  # docs/performance.md
 }
 REPORT_EVERY = 60.0  # seconds
 
