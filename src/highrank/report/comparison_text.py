@@ -73,7 +73,7 @@ def groupings(c: Comparison) -> list[Grouping]:
             c.by_pair,
         ),
         Grouping(
-            "Previous word",
+            "Previous word, by total gain",
             f"The previous words that move the total most, each way, among those with at least {MIN_STEPS} steps.",
             better + worse,
         ),
