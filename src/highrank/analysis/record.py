@@ -74,7 +74,7 @@ class Analysis:
 
     @property
     def float32_rank(self) -> int:
-        """The rank with float32's eps in the tolerance, which is probably how the paper counts."""
+        """The rank of a mixture with float32's eps in the tolerance, as the paper may have counted; interpolated."""
         eps_ratio = torch.finfo(torch.float32).eps / torch.finfo(torch.float64).eps
         return self.spectrum.count_above(self.tolerance * eps_ratio)
 
