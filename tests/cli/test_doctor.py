@@ -125,6 +125,14 @@ def test_a_converted_mixture_is_diagnosed(place, tmp_path):
     assert record.gradient.reach.mean > record.gradient.share.mean
 
 
+def test_more_tokens_are_recommended_only_where_their_number_limits_the_rank(place):
+    record = diagnose("tiny", "--text", "text.txt", "--tokens", 5, cwd=place)
+    assert record.predictions.rank == record.predictions.rank_bound == 5
+    softmax_like = replace(record, predictions=replace(record.predictions, rank=2))
+    assert "read more" in " ".join(reading(record))
+    assert "read more" not in " ".join(reading(softmax_like))
+
+
 @pytest.mark.parametrize("extra", [("--tokens", 5), ("--precision", "float32")], ids=str)
 def test_options_reach_the_analysis(place, extra):
     record = diagnose("tiny", "--text", "text.txt", *extra, cwd=place)

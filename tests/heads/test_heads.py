@@ -8,6 +8,7 @@ from torch import nn
 
 from highrank import MoCHead, MoSHead, SoftmaxHead
 from highrank.analysis.rank import numerical_rank
+from highrank.heads import Head
 
 IN, D, V, K = 12, 6, 40, 4
 
@@ -134,6 +135,24 @@ def test_a_softmax_has_one_component(options):
     assert torch.equal(pi, torch.ones(3, 5, 1))
     logits = (h @ head.weight.T + head.bias)[..., 0, :]
     torch.testing.assert_close(logits.log_softmax(-1), head.log_prob(g))
+
+
+def test_a_new_head_needs_its_parameters_and_its_softmaxes():
+    class TwoLinear(Head):
+        def __init__(self):
+            super().__init__()
+            self.vocab_size = V
+            self.weight = torch.nn.Parameter(torch.randn(V, D))
+            self.bias = None
+
+        def softmaxes(self, g):
+            return g.new_full((*g.shape[:-1], 2), 0.5).log(), torch.stack([g, -g], dim=-2)
+
+    g, y = torch.randn(7, D), torch.randint(V, (7,))
+    head = TwoLinear()
+    pi, h = head.components(g)
+    expected = (pi.unsqueeze(-1) * (h @ head.weight.T).softmax(-1)).sum(dim=-2)
+    assert torch.allclose(head.nll(g, y), -expected[torch.arange(7), y].log(), atol=1e-5)
 
 
 def test_mos_mixes_probabilities_and_moc_contexts():

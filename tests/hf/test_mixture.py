@@ -56,6 +56,13 @@ def test_tied_embeddings_stay_tied(tied, tmp_path):
         assert (m.get_output_embeddings().weight is m.get_input_embeddings().weight) == tied
 
 
+def test_another_model_of_the_same_configuration_is_not_changed():
+    other = make_model()
+    convert(AutoModelForCausalLM.from_config(other.config), 3)
+    assert type(other.config) is transformers.LlamaConfig
+    assert not hasattr(other.config, "highrank")
+
+
 def test_the_components_separate_with_training():
     model = convert(make_model(), 3).train()
     ids = some_ids(8, 12)

@@ -62,6 +62,17 @@ def test_gradient_accumulation_equals_one_large_batch(tmp_path):
     assert not torch.equal(large.lm_head.shift.weight, before.lm_head.shift.weight)
 
 
+def test_label_smoothing_predicts_the_next_token(tmp_path):
+    from transformers import Trainer, TrainingArguments
+
+    arguments = TrainingArguments(tmp_path, label_smoothing_factor=0.1, **QUIET)
+    losses = [
+        Trainer(model, arguments, eval_dataset=examples()).evaluate()["eval_loss"]
+        for model in (make_model(), convert(make_model(), 3))
+    ]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+
+
 def test_trainer_saves_what_can_be_loaded(tmp_path):
     from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 

@@ -29,6 +29,24 @@ def divided(ranks, h, log_pi, weight, bias, targets, upstream):
     return gradients(loss, [h, log_pi, weight, bias], upstream)
 
 
+def test_half_precision_gradients_are_exact_to_round_off(tmp_path):
+    """Targets of other ranks must not leave their mark on a rank's own words."""
+    tokens = 500
+    half = torch.bfloat16
+    h = torch.randn(tokens, K, D).to(half)
+    log_pi = torch.randn(tokens, K).log_softmax(-1)
+    weight = torch.randn(V, D).to(half)
+    bias = torch.randn(V).to(half)
+    targets = torch.randint(V, (tokens,))
+    upstream = torch.ones(tokens)
+    ranks = in_ranks(2, tmp_path, divided, h, log_pi, weight, bias, targets, upstream)
+    exact = [x.double() for x in (h, log_pi, weight, bias)]
+    _, (_, _, *expected) = gradients(lambda: mos_nll(*exact, targets), exact, upstream)
+    for i, true in enumerate(expected, start=2):
+        found = torch.cat([grads[i] for _, grads in ranks]).double()
+        assert (found - true).abs().max() < 2**-8 * true.abs().max()
+
+
 @pytest.mark.parametrize("has_bias", [True, False])
 @pytest.mark.parametrize("size", [2, 3])
 def test_a_divided_vocabulary_gives_the_same_loss_and_gradients(tmp_path, size, has_bias):

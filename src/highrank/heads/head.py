@@ -21,8 +21,8 @@ class Head(nn.Module):
     n_components: int  # K
     weight: nn.Parameter  # (V, D) word embeddings
     bias: nn.Parameter | None  # (V,)
-    impl: Impl  # how `mos_nll` computes the loss
-    slab_bytes: int | None  # bytes of logits that it may hold at a time; None: its default
+    impl: Impl = "auto"  # how `mos_nll` computes the loss
+    slab_bytes: int | None = None  # bytes of logits that it may hold at a time; None: its default
     sample_below: float | None = None  # rows with a smaller responsibility are sampled; None: exact gradients
     adversarial: float = 0.0  # eps of `adversarial_margins`, which lower the targets' logits in training; 0: none
 
@@ -58,7 +58,8 @@ class Head(nn.Module):
 
     def components(self, g: Tensor) -> tuple[Tensor, Tensor]:
         """Return the mixture weights pi (..., K) and the context vectors h (..., K, D)."""
-        raise NotImplementedError
+        log_pi, h = self.softmaxes(g)
+        return log_pi.exp(), h
 
     def softmaxes(self, g: Tensor) -> tuple[Tensor, Tensor]:
         """Return the log weights and context vectors of the softmaxes that predict: K for MoS, one for other heads."""

@@ -73,11 +73,6 @@ class SoftmaxHead(Head):
             h = self.latent(h)
         return variational_dropout(h, self.dropout, time_dim=1 if self.batch_first else 0) if self.training else h
 
-    def components(self, g: Tensor) -> tuple[Tensor, Tensor]:
-        """Return pi = 1 (..., 1) and the context vector h (..., 1, D): a mixture of one."""
-        log_pi, h = self.softmaxes(g)
-        return log_pi.exp(), h
-
     def softmaxes(self, g: Tensor) -> tuple[Tensor, Tensor]:
         """Return log pi = log 1 = 0 (..., 1) and the context vector h (..., 1, D)."""
         h = self.context(g).unsqueeze(-2)

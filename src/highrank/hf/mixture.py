@@ -7,6 +7,7 @@ its own, so that `AutoModelForCausalLM` without `import highrank.hf` fails inste
 Shapes: hidden states h (B, T, D), labels (B, T), M of which count.
 """
 
+import copy
 import functools
 import inspect
 import json
@@ -49,6 +50,11 @@ def convert(model: Any, n_components: int = 4) -> Any:
             f"the output layer of {type(model).__name__} is quantised or has an adapter: load the model with a plain "
             "linear output layer, convert it, and then add adapters."
         ) from None
+    shared_config = model.config
+    own_config = copy.deepcopy(shared_config)  # other models may have been made from the same object
+    for module in model.modules():
+        if getattr(module, "config", None) is shared_config:
+            module.config = own_config
     model.__class__, model.config.__class__ = _mixture_classes(type(model), type(model.config))  # type: ignore[arg-type]
     # Not called "model_type": transformers takes a nested configuration with that key for the whole one.
     model.config.highrank = {"base_model_type": model.config.model_type, "n_components": n_components}
@@ -118,6 +124,10 @@ class Mixture(nn.Module):
                 output[name] = values.new_zeros(counts.shape).masked_scatter(counts, values)
             output.label_mask = counts
         return output
+
+    def _get_name(self) -> str:
+        """Return the name of the original class: for label smoothing, `Trainer` shifts the labels of known names only."""
+        return type(self).__name__.removeprefix("Mixture")
 
     def _warn_if_frozen(self, head: Any) -> None:
         """Warn once if nothing can separate the components: U is zero and not trained."""

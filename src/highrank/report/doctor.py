@@ -166,7 +166,8 @@ def _gradient_paragraph(record: DoctorRecord, gradient: GradientDiagnosis) -> st
 
 def _prediction_paragraph(record: DoctorRecord, predictions: Analysis) -> str:
     text = f"After {record.tokens:,} tokens of {record.text}, the log-probabilities have rank {predictions.rank:,}."
-    if predictions.rank_bound == record.tokens:
+    # A few tokens repeat a context, so the rank of a mixture may end a little below their number.
+    if predictions.rank_bound == record.tokens and predictions.rank > 0.9 * record.tokens:
         text += " The number of tokens limits it: read more to see its full value."
     if record.tokens == default_rows(record.weights.layer.vocabulary):
         text += (

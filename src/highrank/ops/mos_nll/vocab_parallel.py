@@ -29,8 +29,12 @@ def vocab_parallel_mos_nll(
     """Return the negative log-likelihood of each token, (N,), equal on all ranks."""
     n, k, d = h.shape
     h = _SumGradients.apply(h)
+    # The gradients of z and of the loss of `words` below cancel where the target is another rank's: sum them in float32.
+    sum_dtype = torch.promote_types(weight.dtype, torch.float32)
+    weight = weight.to(sum_dtype)
+    bias = None if bias is None else bias.to(sum_dtype)
     mine = (targets >= first) & (targets < first + len(weight))
-    words = torch.where(mine, targets - first, 0)  # any word of this rank, if the target is another rank's
+    words = (targets - first) % len(weight)  # if the target is another rank's, any word of this rank
     z = (h * weight[words, None]).sum(dim=-1)  # (N, K) logits of `words`
     if bias is not None:
         z = z + bias[words, None]
