@@ -12,6 +12,7 @@ from helpers import fails, highrank, settings
 from highrank.data.own_text import make_corpus
 from highrank.recipes import RECIPES
 from highrank.runs.folder import Run
+from highrank.runs.record import read_record
 
 SENTENCES = ["The cat's dog saw it.", "A bird, a café and the old dog!", "It saw the bird."]
 
@@ -128,6 +129,7 @@ def test_a_warm_start_continues_with_the_weights_of_another_run(text):
     train(text, "words", "--init-from", "run", out="warm")
     assert json.loads((text / "warm" / "summary.json").read_text())["valid_ppl"] < first
     assert Run(text / "warm").info().init_from == str(text / "run")
+    assert read_record(Run(text / "warm").summary_file).init_from == "run"
 
 
 def test_a_warm_start_from_another_model_is_an_error(text):

@@ -83,9 +83,23 @@ def test_another_model_or_text_does_not_represent_the_recipe(tmp_path):
         "text": run_record(settings=["data.corpus=elsewhere"], valid=40.0),
         "rate": run_record(settings=["train.lr=15"], valid=65.0),
         "seed": run_record(settings=["train.seed=5"], valid=66.0),
+        "warm": run_record(valid=30.0, init_from="text"),
     }
     cell = entries(write_results(tmp_path, runs), "ptb")["ptb-mos, without finetuning", BOTH, "valid"]
     assert (cell["ours"], cell["about"]) == (65.0, "with train.lr=15")
+
+
+def test_the_table_of_all_runs_has_adaptations_and_other_starts(tmp_path):
+    runs = {"plain": run_record(valid=70.0), "warm": run_record(valid=60.0, init_from="plain")}
+    write_results(tmp_path, runs)
+    columns = [column.name for column in build_report(tmp_path).shown["runs"].columns]
+    tuned = {"dynamic": adaptation(52.0), "dynamic_tuned": adaptation(51.0)}
+    table = build_report(write_results(tmp_path, {"adapted": run_record(valid=65.0, **tuned)})).shown["runs"]
+    assert {column.name for column in table.columns} - set(columns) == {"+ dynamic evaluation"}
+    rows = {row[0].code: [cell.text.replace("\u00a0", " ") for cell in row[3:]] for row in table.rows}
+    assert rows["adapted"][:2] == ["65.00 / 63.00", "51.00 / 50.00"]
+    assert rows["plain"][1] == ""
+    assert "plain" in rows["warm"][-1]
 
 
 def test_changes_are_those_from_the_recipe_of_today(tmp_path):

@@ -50,8 +50,9 @@ def final_result(run: RecordedRun) -> Result:
 
 
 def runs_of(recipe: AnyRecipe, runs: Iterable[RecordedRun]) -> list[RecordedRun]:
-    """Return the runs of a recipe's own model on its own text."""
-    return [run for run in runs if run.record.recipe == recipe.name and run.has_recipe_model]
+    """Return the runs of a recipe's own model on its own text, trained from random weights."""
+    own = [run for run in runs if run.record.recipe == recipe.name and run.has_recipe_model]
+    return [run for run in own if run.record.init_from is None]
 
 
 def best_run(recipe: AnyRecipe, runs: Iterable[RecordedRun]) -> RecordedRun | None:

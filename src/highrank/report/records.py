@@ -42,6 +42,7 @@ class RecordedRun:
         changes = [f"{key}={format_setting(value)}" for key, value in self.changes.items() if key != "data.corpus"]
         about = [
             f"with {' '.join(changes)}" if changes else "",
+            f"from the weights of {self.record.init_from}" if self.record.init_from else "",
             f"in {len(pieces)} pieces" if len(pieces) > 1 else "",
             remark,
         ]

@@ -79,7 +79,8 @@ class RunRecord:
     dynamic_tuned: Adaptation | None = None
     cache: Adaptation | None = None
     cache_tuned: Adaptation | None = None
-    corpus_extent: str | None = None  # how much of the corpus there was, where copies differ
+    init_from: str | None = None  # the name of the run whose weights this one started with
+    corpus_extent: str | None = None  # the part of a corpus that may be cut: "full", "3 of 99 training shards"
     dialog: DialogScores | None = None  # of a dialog model
 
     @property
@@ -150,6 +151,7 @@ def summarize(
             train_ppl=[_rounded(metrics.train_ppl) for metrics in epochs],
             valid_ppl=[_rounded(metrics.valid_ppl) for metrics in epochs],
         ),
+        init_from=None if info.init_from is None else Path(info.init_from).name,
         corpus_extent=corpus.extent,
     )
     write_record(run.summary_file, summary)
