@@ -62,7 +62,7 @@ def analyze(
         print_json(to_json(record))
     else:
         print_table(_table(record))
-        out.print("\n".join(_notes(record)), markup=False)
+        out.print("\n".join(_notes(record)))
     print_written(output / "analysis.json", *figures, as_json=as_json)
 
 

@@ -15,21 +15,23 @@ from rich.table import Table
 
 from highrank.progress import OnStage
 
+# Text is printed verbatim: names and paths may contain brackets, which rich would read as markup.
+VERBATIM: Any = {"highlight": False, "markup": False, "emoji": False}
 # When output is not a terminal, rich would cut tables to 80 columns; COLUMNS overrides the width.
-out = Console(highlight=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160)
-err = Console(highlight=False, stderr=True)
+out = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160, **VERBATIM)
+err = Console(stderr=True, **VERBATIM)
 
 LINE_EVERY_SECONDS = 30.0  # of progress, where there is no live bar
 
 
 def say(text: str, style: str = "") -> None:
-    """Print a line verbatim: no markup (paths may contain brackets), no wrapping (commands are copied)."""
-    out.print(text, soft_wrap=True, markup=False, style=style)
+    """Print a line without wrapping it, because commands are copied."""
+    out.print(text, soft_wrap=True, style=style)
 
 
 def note(text: str) -> None:
-    """Print a line verbatim on standard error."""
-    err.print(text, soft_wrap=True, markup=False)
+    """Print a line without wrapping it on standard error."""
+    err.print(text, soft_wrap=True)
 
 
 def print_json(value: Any) -> None:

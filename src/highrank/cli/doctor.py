@@ -63,5 +63,5 @@ def doctor(
         for row in table_rows(record):
             table.add_row(*row)
         print_table(table)
-        out.print("\n\n".join(reading(record)), markup=False)
+        out.print("\n\n".join(reading(record)))
     print_written(output / "doctor.json", *figures, as_json=as_json)

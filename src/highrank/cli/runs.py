@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
 from highrank.cli.console import out, print_json, print_table, say
 from highrank.cli.options import AsJson
@@ -37,7 +36,7 @@ def runs(
 def _print_rows(rows: "list[RunRow]") -> None:
     from highrank.evaluation.score import format_score
 
-    table = Table(box=None, padding=(0, 2, 0, 0))  # without borders, it fits 80 columns
+    table = Table(box=None, padding=(0, 1, 0, 0))  # without borders, it fits 80 columns
     for name in ("run", "recipe", "corpus", "epoch", "best\nvalid", "valid", "test", "state"):
         justify: Literal["left", "right"] = "left" if name in ("run", "recipe", "corpus", "state") else "right"
         table.add_column(name, justify=justify)
@@ -45,8 +44,7 @@ def _print_rows(rows: "list[RunRow]") -> None:
         numbers = [row.best_valid_ppl, row.valid_ppl, row.test_ppl]
         cells = ["-" if number is None else format_score(number, row.level) for number in numbers]
         corpus = Path(row.corpus).name
-        # Text, because rich would read brackets in a folder's name as markup.
-        table.add_row(*map(Text, [row.run, row.recipe, corpus, str(row.epoch or "-"), *cells, row.state]))
+        table.add_row(row.run, row.recipe, corpus, str(row.epoch or "-"), *cells, row.state)
     print_table(table)
     out.print(
         "\nbest valid: in training, several parts of the text at once; valid, test: at the end, the text as a whole."

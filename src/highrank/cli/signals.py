@@ -25,8 +25,7 @@ def stop_on_signal() -> Iterator[list[int]]:
             raise KeyboardInterrupt
         signals.append(number)
         with contextlib.suppress(RuntimeError):  # of the stream, if the signal interrupted another print
-            # rich imports its table of emoji at the first use; the signal may have arrived during that import
-            out.print("stopping soon ...", markup=False, emoji=False)
+            out.print("stopping soon ...")
 
     names = ("SIGINT", "SIGTERM", "SIGHUP")
     numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]  # Windows has no SIGHUP

@@ -98,6 +98,7 @@ def _row(point: "Point") -> tuple[str, ...]:
 
 def _print_report(report: "TheoryReport") -> None:
     from rich.table import Table
+    from rich.text import Text
 
     setup = report.setup
     softmax = report.enough_for_softmax
@@ -109,8 +110,9 @@ def _print_report(report: "TheoryReport") -> None:
         f"A Softmax or MoC{with_bias} needs D >= {softmax}; for a MoS-{setup.components}, D >= {mos} is enough.\n"
     )
     for check in report.checks:
-        mark = {True: "[green]holds[/]", False: "[red]FAILS[/]", None: "[yellow]not shown[/]"}[check.holds]
-        out.print(f"{mark} [bold]{check.name}[/]. {check.statement}\n        {check.found}", soft_wrap=True)
+        mark = {True: ("holds", "green"), False: ("FAILS", "red"), None: ("not shown", "yellow")}[check.holds]
+        text = Text.assemble(mark, " ", (check.name, "bold"), f". {check.statement}\n        {check.found}")
+        out.print(text, soft_wrap=True)
     table = Table(*HEADINGS)
     for point in report.points:
         table.add_row(*_row(point), end_section=point.head == "mos")
