@@ -11,13 +11,13 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterator
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 import torch
 from torch import Tensor
 
 from highrank import memory
-from highrank.analysis.kld import Kld, pairwise_kld, sample_contexts
+from highrank.analysis.kld import pairwise_kld, sample_contexts
 from highrank.analysis.rank import (
     MAX_ELEMENTS,
     RowReducer,
@@ -108,21 +108,7 @@ def analyze_rows(
     on_stage(f"singular values of a {factor.shape[0]:,} x {factor.shape[1]:,} matrix", 0, None)
     values = singular_values(factor).cpu()
     del factor, reducer
-    observer.end_stage("svd")
-
-    on_stage("pairwise KL divergence", 0, None)
-    kld = observer.kld()
-    return Analysis(
-        rank_bound=min(tokens, vocabulary),
-        rank=numerical_rank(values, (tokens, vocabulary)),
-        effective_rank=effective_rank(values),
-        tolerance=press_tolerance(values[0].item(), tokens, vocabulary),
-        spectrum=full_spectrum(values),
-        kld=kld,
-        perplexity=observer.perplexity(),
-        seconds=observer.seconds,
-        peak_bytes=memory.peak_bytes(observer.device),
-    )
+    return observer.result(values, on_stage, rank_bound=min(tokens, vocabulary))
 
 
 class RowObserver:
@@ -152,13 +138,25 @@ class RowObserver:
         first, last = torch.searchsorted(self.positions, span).tolist()
         self.sampled[first:last] = rows[self.positions[first:last] - start]
 
-    def perplexity(self) -> float | None:
-        return None if self.ids is None or self.tokens < 2 else (self.nll / (self.tokens - 1)).exp().item()
-
-    def kld(self) -> Kld | None:
+    def result(self, values: Tensor, on_stage: OnStage, **about: Any) -> Analysis:
+        """Compute the pairwise KLD and return the analysis; `about` are the fields that this class does not know."""
+        self.end_stage("svd")
+        on_stage("pairwise KL divergence", 0, None)
         kld = pairwise_kld(self.sampled, self.tokens) if len(self.sampled) >= 3 else None
         self.end_stage("kld")
-        return kld
+        shape = self.tokens, self.sampled.shape[1]
+        perplexity = None if self.ids is None or self.tokens < 2 else (self.nll / (self.tokens - 1)).exp().item()
+        return Analysis(
+            rank=numerical_rank(values, shape),
+            effective_rank=effective_rank(values),
+            tolerance=press_tolerance(values[0].item(), *shape),
+            spectrum=full_spectrum(values),
+            kld=kld,
+            perplexity=perplexity,
+            seconds=self.seconds,
+            peak_bytes=memory.peak_bytes(self.device),
+            **about,
+        )
 
     def end_stage(self, stage: str) -> None:
         """Store the seconds since the previous stage ended."""

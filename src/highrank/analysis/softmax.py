@@ -18,10 +18,9 @@ Shapes: H (T, D) inputs of the output layer; W (V, D); b (V,); z (T,).
 import torch
 from torch import Tensor
 
-from highrank import memory
 from highrank.analysis.factors import r_factor
 from highrank.analysis.matrix import CONTEXTS, WINDOW, RowObserver, context_count
-from highrank.analysis.rank import RowReducer, effective_rank, numerical_rank, press_tolerance, singular_values
+from highrank.analysis.rank import RowReducer, effective_rank, singular_values
 from highrank.analysis.record import Analysis, Varying, full_spectrum, thin_spectrum
 from highrank.progress import OnStage, no_stages
 
@@ -66,22 +65,12 @@ def analyze_softmax(
     # The leading square of the R factor of [W -1 b] is the R factor of [W -1].
     varying_values = singular_values(left[1:, 1:] @ right[: dim + 1, : dim + 1].T).cpu()
     values = singular_values(left @ right.roll(1, dims=1).T).cpu()[: min(tokens, vocabulary)]
-    observer.end_stage("svd")
-
-    on_stage("pairwise KL divergence", 0, None)
-    kld = observer.kld()
-    return Analysis(
+    return observer.result(
+        values,
+        on_stage,
         head="softmax",
         embed_dim=dim,
         rank_bound=min(dim + (1 if bias is None else 2), tokens, vocabulary),
-        rank=numerical_rank(values, (tokens, vocabulary)),
-        effective_rank=effective_rank(values),
-        tolerance=press_tolerance(values[0].item(), tokens, vocabulary),
-        spectrum=full_spectrum(values),
-        kld=kld,
-        perplexity=observer.perplexity(),
-        seconds=observer.seconds,
-        peak_bytes=memory.peak_bytes(weight.device),
         varying=Varying(
             effective_rank=effective_rank(varying_values),
             directions_90=_directions(varying_values, 0.9),
