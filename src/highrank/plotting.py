@@ -1,5 +1,6 @@
 """Shared plotting code: matplotlib, one colour palette, and figures saved in several formats."""
 
+import warnings
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
@@ -34,7 +35,9 @@ def save_figure(figure: "Figure", files: Iterable[Path], dpi: int = 130) -> list
     for file in files:
         # Without the date and with fixed ids, the same figure gives the same SVG.
         metadata = {"Date": None} if file.suffix == ".svg" else None
-        with pyplot().rc_context({"svg.hashsalt": "highrank"}):
+        with pyplot().rc_context({"svg.hashsalt": "highrank"}), warnings.catch_warnings():
+            # Words of a corpus may be in a script that matplotlib's font lacks: one warning per character.
+            warnings.filterwarnings("ignore", message="Glyph .* missing from")
             write_with(file, partial(figure.savefig, dpi=dpi, metadata=metadata))
     pyplot().close(figure)
     return files

@@ -115,7 +115,7 @@ class RunModel:
     def tokens(self, text: str) -> list[Token]:
         """Split a text as the corpus was split; the end of a line is <eos>."""
         if self.codec.tokenizer is None:
-            pattern = rf"{EOS}|\n|\S+" if self.by_word else rf"{EOS}|(?s:.)"
+            pattern = rf"{EOS}|\n|(?:(?!{EOS})\S)+" if self.by_word else rf"{EOS}|(?s:.)"
             return [self._token(match) for match in re.finditer(pattern, text)]
         unknown = unknown_id(self.codec.tokenizer)
         tokens = []
