@@ -81,7 +81,7 @@ class Comparison:
     tokens: int  # predicted in the split
     a: Side
     b: Side
-    overall: Group  # all steps, or those with `contains` in their context
+    overall: Group  # all steps, or those with `contains` in the context or as the reference
     a_better: int  # how many of these steps A predicts better
     a_ahead: list[ComparedStep]  # largest gain first
     b_ahead: list[ComparedStep]  # largest loss first
@@ -165,7 +165,7 @@ def _choose_steps(around: Surroundings, contains: str | None, split: str) -> np.
         return np.arange(len(around.lines))
     chosen = steps_with(around.ids, phrase_ids(contains, around.corpus), around.starts)
     if len(chosen) == 0:
-        raise UserError(f'no context in {split} contains "{contains}": try another split or word.')
+        raise UserError(f'"{contains}" does not occur in {split}: try another split or word.')
     return chosen
 
 

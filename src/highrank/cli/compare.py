@@ -135,8 +135,8 @@ def _shorten(context: str, level: str) -> str:
 
 
 def _prediction(prediction: "Prediction", reference: str) -> Text:
-    """Return the most probable words, the reference's rank, and the two components with the largest weights."""
-    from highrank.report.comparison_text import format_probability, visible
+    """Return the most probable words, the reference's rank, and the two components with most weight or share."""
+    from highrank.report.comparison_text import format_probability, shown_components, visible
 
     text = Text()
     for x in prediction.top:
@@ -144,7 +144,7 @@ def _prediction(prediction: "Prediction", reference: str) -> Text:
     if prediction.rank > len(prediction.top):
         probability = format_probability(prediction.p_reference)
         text.append(f"({visible(reference)} {probability}, rank {prediction.rank:,})", style="bold")
-    for component in prediction.components[:2]:
+    for component in shown_components(prediction)[0][:2]:
         share = "" if component.share is None else f", share {format_probability(component.share)}"
         words = " ".join(visible(x.word) for x in component.top)
         text.append(f"\n#{component.index} weight {format_probability(component.weight)}{share}: {words}", style="dim")

@@ -14,7 +14,7 @@ DataDir = Annotated[
     Path | None,
     typer.Option(
         metavar="FOLDER",
-        help="Folder of the corpus, or of several corpora. Default: $HIGHRANK_DATA, then the user's cache folder.",
+        help="Folder of the corpus, or of several corpora. Default: $HIGHRANK_DATA, or the user's cache if unset.",
     ),
 ]
 Device = Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda or cuda:N.")]

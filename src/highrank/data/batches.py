@@ -48,7 +48,7 @@ def too_few(tokens: int, batch_size: int) -> UserError:
 def rotate(stream: Tensor, offsets: list[int]) -> Tensor:
     """Start column b of (R, B) at its row offsets[b], and append the rows before that at its end.
 
-    PartialShuffle draws new offsets every epoch. Windows then start at different words and combine different parts of
+    PartialShuffle draws new offsets every pass. Windows then start at different words and combine different parts of
     the text, while only one of the R - 1 transitions in a column, from its last row to its first, is not in the text.
     """
     rows = torch.arange(len(stream), device=stream.device)[:, None] + torch.tensor(offsets, device=stream.device)
@@ -69,10 +69,11 @@ def window_length(rng: np.random.Generator, bptt: int, max_over_bptt: int, multi
 def random_windows(
     stream: Rows, rng: np.random.Generator, bptt: int, max_over_bptt: int, multiple: int = 1, start: int = 0
 ) -> Iterator[Window]:
-    """Yield the windows of one epoch from row `start` on; `rng` draws a length just before each window,
-    so that a run resumed between two windows draws the same lengths.
+    """Yield the windows of one pass from row `start` on.
 
-    # differs from the paper's code: the last window of an epoch has the rows that are left, and its learning rate is
+    `rng` draws each length just before its window, so a run resumed between two windows draws the same lengths.
+
+    # differs from the paper's code: the last window of a pass has the rows that are left, and its learning rate is
     # scaled by that length rather than by the one that was drawn.
     """
     while start < len(stream) - 1:

@@ -221,10 +221,7 @@ class DialogBatches:
         self._ends = ends.to(device)  # and the end of its response
 
     def plan(self, rng: np.random.Generator | None = None) -> list[np.ndarray]:
-        """Return the examples of each batch of one epoch: shuffled by `rng`, or in a fixed order without it.
-
-        To resume within an epoch, restore `rng` as it was at the epoch's start, plan again and skip the batches done.
-        """
+        """Return the examples of each batch of one pass: shuffled by `rng`, or in a fixed order without it."""
         order = np.arange(self.n_examples) if rng is None else rng.permutation(self.n_examples)
         bucket = self.response_lengths * (self.context_lengths.max() + 1) + self.context_lengths
         order = order[np.argsort(bucket[order], kind="stable")]
@@ -237,7 +234,7 @@ class DialogBatches:
         return batches if rng is None else [batches[i] for i in rng.permutation(len(batches))]
 
     def batches(self, rng: np.random.Generator | None = None, start: int = 0) -> Iterator[Batch]:
-        """Yield the batches of one epoch, from batch number `start` on."""
+        """Yield the batches of one pass, from batch number `start` on."""
         for examples in self.plan(rng)[start:]:
             yield self.build(examples)
 

@@ -95,7 +95,7 @@ class Explorer:
 
     @torch.no_grad()
     def read(self, text: str, cursor: int, *, seconds: float = math.inf) -> TextReading:
-        """Score the tokens of a text and predict at the cursor; stop after about `seconds`, with some progress made."""
+        """Score a text's tokens and predict at the cursor; stop after about `seconds`, but not before one chunk."""
         tokens = self.model.tokens(text)
         position = self._position(tokens, cursor)
         ids = [token.id for token in tokens if token.id is not None]

@@ -126,7 +126,7 @@ class Mixture(nn.Module):
         return output
 
     def _get_name(self) -> str:
-        """Return the name of the original class: for label smoothing, `Trainer` shifts the labels of known names only."""
+        """Return the original name, by which `Trainer` knows to shift the labels for label smoothing."""
         return type(self).__name__.removeprefix("Mixture")
 
     def _warn_if_frozen(self, head: Any) -> None:

@@ -32,7 +32,7 @@ def summary(c: Comparison) -> str:
     """Summarise the comparison in two sentences."""
     steps = f"the {c.tokens:,} steps of {c.split}"
     if c.contains is not None:
-        steps = f'the {c.overall.steps:,} steps of {c.split} with "{c.contains}" in their context'
+        steps = f'the {c.overall.steps:,} steps of {c.split} with "{c.contains}" in the context or as the reference'
     ahead, behind = (c.a, c.b) if c.overall.gain >= 0 else (c.b, c.a)
     return (
         f"Over {steps}, {ahead.name} is ahead of {behind.name} by {abs(c.overall.gain):.4f}{_error(c.overall)} nats "

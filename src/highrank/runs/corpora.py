@@ -68,8 +68,8 @@ def run_data(folder: Path, data_dir: AnyPath | None) -> Corpus | DialogCorpus:
             name = str(find_folder(Path(name).name, data_dir, suffix).resolve())
         except UserError:
             raise UserError(
-                f"the corpus that {folder} was trained on is not at {name}: move it back, or pass the folder that "
-                "contains it as data_dir."
+                f"the corpus that {folder} was trained on is not at {name}: move it back, or name the folder that "
+                "contains it with --data-dir (data_dir=...)."
             ) from None
     corpus = load_data(override(recipe, [f"data.corpus={name}"]), data_dir)
     if corpus.fingerprint != run.info().corpus_fingerprint:

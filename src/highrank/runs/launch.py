@@ -146,7 +146,7 @@ def _last_trained(run: Run) -> float:
 
 
 def _check_same_recipe(run: Run, name: str, settings: Sequence[str], data_dir: Path | None) -> None:
-    """Raise a UserError that names the recipe, or those of `settings`, that differ from what the run started with.
+    """Raise a UserError if the recipe or one of `settings` differs from what the run started with, and name it.
 
     Settings that are not given again stay as they were.
     """

@@ -121,8 +121,8 @@ class TextModel:
         return ids
 
     def _new_line(self, text: str) -> Tensor:
-        """Return the ids of a text after the end of a line, which the model reads first."""
-        ids = self.encode("\n" + text)  # `<eos>` would take a space that follows it
+        """Return the ids of a text, preceded by the end of a line, from which the first token is predicted."""
+        ids = self.encode("\n" + text)  # not `<eos>`: encoding it also drops a space after it
         if len(ids) < 2:
             raise UserError("the text is empty: give at least one word.")
         return ids

@@ -120,7 +120,7 @@ class LanguageTask:
     def load_variation(self, g: Tensor) -> Tensor:
         """Return the squared coefficient of variation of the prior's load, over columns and components.
 
-        The value of a rank is that of its own columns; their mean over the ranks, by columns, is that of the batch.
+        Each rank computes it for its own columns. Weighted by columns, the mean over ranks is the value of the batch.
         """
         assert isinstance(self.model.head, MoSHead)
         load = self.model.head.log_prior(g).exp().mean(dim=0)  # (B, K), over time, which does not change the result

@@ -29,7 +29,7 @@ def vocab_parallel_mos_nll(
     """Return the negative log-likelihood of each token, (N,), equal on all ranks."""
     n, k, d = h.shape
     h = _SumGradients.apply(h)
-    # The gradients of z and of the loss of `words` below cancel where the target is another rank's: sum them in float32.
+    # Where the target is another rank's, the gradients of z and of the loss of `words` cancel: sum them in float32.
     sum_dtype = torch.promote_types(weight.dtype, torch.float32)
     weight = weight.to(sum_dtype)
     bias = None if bias is None else bias.to(sum_dtype)
