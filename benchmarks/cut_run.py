@@ -29,7 +29,7 @@ from highrank.runs.training import train_run
 from measure import make_parser, write_csv
 
 # Averaging starts with the fifth epoch, by finetuning, so that a short run of pydoc-mos has both kinds of epochs.
-SHORT = ["train.max_epochs=4", "train.finetunes=1", "train.finetune_max_epochs=1000"]
+SHORT = ["train.averaging=nt-asgd", "train.max_epochs=4", "train.finetunes=1", "train.finetune_max_epochs=1000"]
 SHARD_BYTES = 15 * 10**6
 Row = dict[str, Any]
 

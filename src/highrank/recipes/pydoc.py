@@ -26,7 +26,16 @@ PYDOC_MOS = Recipe(
         weight_drop=0.2,
     ),
     train=TrainSpec(
-        lr=20.0, batch_size=16, seed=1, bptt=35, max_over_bptt=20, alpha=1.0, beta=0.5, max_epochs=40, finetunes=0
+        lr=20.0,
+        batch_size=16,
+        seed=1,
+        bptt=35,
+        max_over_bptt=20,
+        alpha=1.0,
+        beta=0.5,
+        averaging="two-tailed",  # good weights whenever a run stops; NT-ASGD would average only after some 16 epochs
+        max_epochs=40,
+        finetunes=0,
     ),
 )
 
