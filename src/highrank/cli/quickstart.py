@@ -77,7 +77,7 @@ def quickstart(
     )
     say(
         "\nNext steps:\n"
-        "  highrank train pydoc-mos --max-epochs 2   (a small model of Python's reference documentation)\n"
+        "  highrank train pydoc-mos --max-epochs 5   (a small model of Python's reference documentation)\n"
         "  highrank generate runs/pydoc-mos --prompt 'the statement'\n"
         "  highrank theory      (the paper's theory, checked on a finite language)\n"
         "  highrank recipes     (the paper's models, and others to train)\n"
