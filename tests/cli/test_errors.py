@@ -121,7 +121,7 @@ def test_the_package_needs_torch_and_numpy_only():
     assert done.stdout.strip() == ""
 
 
-@pytest.mark.parametrize(("before", "after"), [("7", "7"), (None, "3000")])
+@pytest.mark.parametrize(("before", "after"), [("7", "7"), (None, "600")])
 def test_openmp_threads_spin_briefly_by_default(before, after, tmp_path, monkeypatch):
     monkeypatch.setenv("GOMP_SPINCOUNT", before or "")
     if before is None:

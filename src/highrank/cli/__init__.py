@@ -44,7 +44,7 @@ def main() -> None:
     # OpenMP threads wait for each other by spinning, this many times; libgomp reads the variable when torch is
     # imported. Its default makes small models thirty times slower on a busy machine; a short spin costs an idle machine
     # little (docs/performance.md).
-    os.environ.setdefault("GOMP_SPINCOUNT", "3000")
+    os.environ.setdefault("GOMP_SPINCOUNT", "600")
     os.environ.setdefault("MPLBACKEND", "Agg")  # commands write figures to files, and need no display
     if "_HIGHRANK_COMPLETE" in os.environ:  # set by the shell when Tab is pressed
         app(prog_name="highrank")
