@@ -58,9 +58,19 @@ def test_tied_embeddings_stay_tied(tied, tmp_path):
 
 def test_another_model_of_the_same_configuration_is_not_changed():
     other = make_model()
-    convert(AutoModelForCausalLM.from_config(other.config), 3)
+    converted = convert(AutoModelForCausalLM.from_config(other.config), 3)
     assert type(other.config) is transformers.LlamaConfig
     assert not hasattr(other.config, "highrank")
+    assert converted.model.config is converted.config
+
+
+def test_a_nested_configuration_remains_that_of_its_part_of_the_model():
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2}
+    text = dict(sizes, vocab_size=60, num_hidden_layers=1, num_key_value_heads=1, head_dim=8)
+    vision = dict(sizes, num_hidden_layers=1, image_size=28, patch_size=14)
+    config = transformers.Gemma3Config(text_config=text, vision_config=vision)
+    converted = convert(AutoModelForCausalLM.from_config(config), 2)
+    assert converted.model.language_model.config is converted.config.text_config is not config.text_config
 
 
 def test_the_components_separate_with_training():

@@ -6,6 +6,7 @@ import unittest.mock
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tokenizers import processors
 
 from helpers import CPU
 from hf_models import save_model
@@ -107,8 +108,11 @@ def test_too_little_memory_for_the_weights_raises(tmp_path, monkeypatch):
 
 def test_a_text_encoded_in_parts_has_the_same_ids(tmp_path, monkeypatch):
     model = load_hf(save_model(tmp_path / "model"), CPU)
+    start_token = processors.TemplateProcessing(single="w0 $A", special_tokens=[("w0", 1)])
+    model.tokenizer.backend_tokenizer.post_processor = start_token
     text = "w1 w2 w3\nw4 w5\n\nw6 w7 w8 w9\nw10"
     whole = model.encode(text)
+    assert model.words(whole.tolist()) == ["w0", *text.split()]
     monkeypatch.setattr(pretrained, "PART", 4)
     assert torch.equal(model.encode(text), whole)
     start = model.encode(text, 4)

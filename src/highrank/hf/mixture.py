@@ -50,11 +50,11 @@ def convert(model: Any, n_components: int = 4) -> Any:
             f"the output layer of {type(model).__name__} is quantised or has an adapter: load the model with a plain "
             "linear output layer, convert it, and then add adapters."
         ) from None
-    shared_config = model.config
-    own_config = copy.deepcopy(shared_config)  # other models may have been made from the same object
+    copies: dict[int, Any] = {}  # of the configuration and its parts (text_config, ...), by the id of the original
+    copy.deepcopy(model.config, copies)  # other models may have been made from the same object
     for module in model.modules():
-        if getattr(module, "config", None) is shared_config:
-            module.config = own_config
+        if id(getattr(module, "config", None)) in copies:
+            module.config = copies[id(module.config)]
     model.__class__, model.config.__class__ = _mixture_classes(type(model), type(model.config))  # type: ignore[arg-type]
     # Not called "model_type": transformers takes a nested configuration with that key for the whole one.
     model.config.highrank = {"base_model_type": model.config.model_type, "n_components": n_components}
