@@ -14,7 +14,7 @@ from highrank.runs.launch import train_recipe
 
 @pytest.fixture
 def sigterm():
-    """The SIGTERMs that a handler of this test's receives. All handlers are restored afterwards."""
+    """Install a handler of SIGTERM and yield the list of signals it receives; restore all handlers afterwards."""
     received = []
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))

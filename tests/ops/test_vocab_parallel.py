@@ -30,7 +30,7 @@ def divided(ranks, h, log_pi, weight, bias, targets, upstream):
 
 
 def test_half_precision_gradients_are_exact_to_round_off(tmp_path):
-    """Targets of other ranks must not leave their mark on a rank's own words."""
+    """A target of another rank contributes two gradients that cancel: they must not leave round-off behind."""
     tokens = 500
     half = torch.bfloat16
     h = torch.randn(tokens, K, D).to(half)

@@ -97,11 +97,11 @@ def _print_groups(c: "Comparison") -> None:
             continue
         table = Table(title=grouping.title, title_justify="left", show_edge=False)
         for column in ("", "steps", c.a.name, c.b.name, "gain, nats per token"):
-            table.add_column(Text(column), justify="right" if column else "left")
+            table.add_column(column, justify="right" if column else "left")
         for g in grouping.groups:
             numbers = (f"{g.steps:,}", f"{g.nll_a:.3f}", f"{g.nll_b:.3f}", format_gain(g))
             significant = g.gain_se is not None and abs(g.gain) > 2 * g.gain_se
-            table.add_row(Text(visible(g.name)), *numbers, style="" if significant else "dim")
+            table.add_row(visible(g.name), *numbers, style="" if significant else "dim")
         out.print()
         print_table(table)
 
@@ -114,7 +114,7 @@ def _print_steps(c: "Comparison", title: str, steps: "list[tuple[str, ComparedSt
     if not steps:
         say(f"{title}: nowhere.")
         return
-    table = Table(title=Text(title), title_justify="left", show_lines=True)
+    table = Table(title=title, title_justify="left", show_lines=True)
     table.add_column("gain", justify="right")
     table.add_column("context and reference", ratio=2)
     for side, colour in zip((c.a, c.b), COLOURS, strict=True):

@@ -34,7 +34,8 @@ def vocab_parallel_mos_nll(
     weight = weight.to(sum_dtype)
     bias = None if bias is None else bias.to(sum_dtype)
     mine = (targets >= first) & (targets < first + len(weight))
-    words = (targets - first) % len(weight)  # if the target is another rank's, any word of this rank
+    # Where the target is another rank's, any word does: take different ones, whose gradients add to different rows.
+    words = (targets - first) % len(weight)
     z = (h * weight[words, None]).sum(dim=-1)  # (N, K) logits of `words`
     if bias is not None:
         z = z + bias[words, None]
