@@ -1,5 +1,7 @@
 """Figures leave whole files, in the format of each ending, and nothing open."""
 
+import pytest
+
 from highrank.plotting import pyplot, save_figure
 
 
@@ -14,6 +16,13 @@ def test_a_picture_is_as_large_as_it_was_asked_to_be(tmp_path):
     figure, _ = pyplot().subplots(figsize=(4, 3))
     (file,) = save_figure(figure, [tmp_path / "a.png"], dpi=50)
     assert pyplot().imread(file).shape[:2] == (150, 200)
+
+
+@pytest.mark.filterwarnings("error")
+def test_words_in_a_script_without_glyphs_are_drawn_without_a_warning(tmp_path):
+    figure, axis = pyplot().subplots()
+    axis.set_title("\u8a00\u8a9e")  # two Chinese characters
+    save_figure(figure, [tmp_path / "a.png"])
 
 
 def test_a_figure_is_written_in_each_format_and_closed(tmp_path):

@@ -20,6 +20,7 @@ import sampled_backward
 import split_words
 import unargmaxable
 from helpers import TOY, highrank
+from highrank.recipes import override
 
 
 @pytest.fixture
@@ -27,9 +28,9 @@ def run(place, monkeypatch):
     """Return a function that runs a script as from a shell, with the toy recipe in place of every other."""
     monkeypatch.chdir(place)
 
-    def run_script(script, *arguments):
+    def run_script(script, *arguments, recipe=TOY):
         if hasattr(script, "get_recipe"):
-            monkeypatch.setattr(script, "get_recipe", lambda name: TOY)
+            monkeypatch.setattr(script, "get_recipe", lambda name: recipe)
         monkeypatch.setattr(sys, "argv", [script.__name__, *map(str, arguments)])
         script.main()
 
@@ -41,11 +42,19 @@ def read_rows(path):
         return list(csv.DictReader(file))
 
 
-def test_the_plus_variants_are_compared_with_the_plain_run(run, place, capsys):
-    run(plus, "--set", "--seeds", 1, 2, "--epochs", 2, "--tokens", 300, "--device", "cpu", "--csv", "a.csv")
+def test_the_plus_variants_are_compared_with_the_plain_run(run, place, capsys, monkeypatch):
+    trained = []
+    train = plus.train
+    monkeypatch.setattr(plus, "train", lambda recipe, *rest: trained.append(recipe.train) or train(recipe, *rest))
+    recipe = override(TOY, ["train.averaging=two-tailed"])
+    arguments = ("--seeds", 1, 2, "--epochs", 2, "--tokens", 300, "--device", "cpu", "--csv", "a.csv")
+    run(plus, "--set", *arguments, recipe=recipe)
     rows = read_rows(place / "a.csv")
     assert [row["variant"] for row in rows] == [*plus.PLUS, *plus.PLUS]
     assert {(row["tokens"], row["epochs"]) for row in rows} == {("300", "2")}
+    settings = [(spec.partial_shuffle, spec.averaging) for spec in trained]
+    wanted = [(shuffle, averaging) for averaging in ("nt-asgd", "two-tailed") for shuffle in (False, True)]
+    assert settings == wanted * 2  # whatever the recipe has
     assert capsys.readouterr().out.count("standard error") == 3
 
 

@@ -124,6 +124,10 @@ def test_words_outside_a_vocabulary_without_unk_are_skipped(explorer):
     assert reading.scores[2].nll == pytest.approx(explorer.read("the sees", 0).scores[1].nll, abs=1e-5)
 
 
+def test_an_end_of_line_that_touches_words_is_a_token_of_its_own(explorer):
+    assert explorer.read("the cat<eos>the", 0).words == ["the", "cat", "<eos>", "the"]
+
+
 def test_a_softmax_is_a_mixture_of_one(runs):
     reading = Explorer(open_model(runs["softmax"], CPU)).read(TEXT, 3)
     assert all(score.responsibilities == pytest.approx([1]) for score in reading.scores)
