@@ -186,7 +186,8 @@ def test_per_token_results_for_trl():
     from trl.trainer.utils import add_fused_lm_head
 
     model = separate(convert(make_model(), 3)).train()
-    add_fused_lm_head(model, outputs=("log_probs", "entropy", "is_top1"))
+    outputs = ("log_probs", "entropy", "log_sum_sq_probs", "mean_logits", "is_top1")
+    add_fused_lm_head(model, outputs=outputs)
     ids = some_ids()
     labels = ids.clone()
     labels[0, :5] = -100
@@ -197,7 +198,37 @@ def test_per_token_results_for_trl():
     assert torch.equal(output.label_mask, counts)
     assert torch.allclose(output.log_probs, log_p.gather(-1, targets[..., None])[..., 0] * counts, atol=1e-5)
     assert torch.allclose(output.entropy, -(log_p.exp() * log_p).sum(-1) * counts, atol=1e-5)
+    assert torch.allclose(output.log_sum_sq_probs, log_p.exp().square().sum(-1).log() * counts, atol=1e-5)
+    assert torch.allclose(output.mean_logits, log_p.mean(-1) * counts, atol=1e-5)
     assert torch.equal(output.is_top1.bool(), (log_p.argmax(-1) == targets) & counts)
+
+
+def test_an_entropy_bonus_of_trl_trains_the_model(monkeypatch):
+    model = separate(convert(make_model(), 3)).train()
+    ids = some_ids()
+    weight = model.lm_head.shift.weight
+    log_p = model.lm_head(model.model(ids).last_hidden_state[:, :-1])
+    (expected,) = torch.autograd.grad(-(log_p.exp() * log_p).sum(), weight)
+    monkeypatch.setattr("highrank.hf.mixture.STATISTICS_ELEMENTS", 2 * model.lm_head.vocab_size)  # several slabs
+    output = model(ids, labels=ids, fused_lm_head=True)
+    (gradient,) = torch.autograd.grad(output.entropy.sum(), weight)
+    assert expected.abs().max() > 0
+    assert torch.allclose(gradient, expected, atol=1e-5)
+
+
+def test_dpo_trainer_trains_the_mixture(tmp_path):
+    trl = pytest.importorskip("trl")
+    from datasets import Dataset
+
+    model = convert(make_model(), 3)
+    before = model.lm_head.shift.weight.detach().clone()
+    arguments = trl.DPOConfig(
+        tmp_path, max_steps=2, per_device_train_batch_size=2, learning_rate=0.01, bf16=False, **QUIET
+    )
+    data = Dataset.from_dict({"prompt": ["w2 w3"] * 4, "chosen": [" w4 w5"] * 4, "rejected": [" w6 w7"] * 4})
+    tokenizer = word_tokenizer(pad_token="w0", eos_token="w1")
+    trl.DPOTrainer(model, make_model(), arguments, train_dataset=data, processing_class=tokenizer).train()
+    assert not torch.equal(model.lm_head.shift.weight, before)
 
 
 def test_a_temperature_of_trl_is_an_error():

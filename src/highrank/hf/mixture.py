@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 import torch
 import transformers
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.utils import ModelOutput
@@ -77,6 +78,8 @@ class MixtureOutput(ModelOutput):
     attentions: tuple[Tensor, ...] | None = None
     log_probs: Tensor | None = None  # (B, T - 1) of each label, 0 where it does not count
     entropy: Tensor | None = None
+    log_sum_sq_probs: Tensor | None = None
+    mean_logits: Tensor | None = None  # mean log-probability of the vocabulary: a mixture has no logits
     is_top1: Tensor | None = None  # whether the label is the most likely token
     label_mask: Tensor | None = None  # whether the label counts
     aux_loss: Tensor | None = None
@@ -161,17 +164,25 @@ class Mixture(nn.Module):
         super().__setattr__(name, value)
 
 
-@torch.no_grad()
 def _statistics(head: Head, h: Tensor, targets: Tensor) -> dict[str, Tensor]:
-    """Return the entropy of every prediction, (M,), and whether the target is the most likely token."""
+    """Return what TRL's trainers read about every prediction, (M,) each. Only the entropy has a gradient, as in TRL."""
     rows = max(1, STATISTICS_ELEMENTS // head.vocab_size)
-    entropy = []
-    is_top1 = []
-    for h_slab, target_slab in zip(h.split(rows), targets.split(rows), strict=True):
-        log_p = head(h_slab)
-        entropy.append(-(log_p.exp() * log_p).sum(-1))
-        is_top1.append(log_p.argmax(-1) == target_slab)
-    return {"entropy": torch.cat(entropy), "is_top1": torch.cat(is_top1)}
+    slabs = [
+        checkpoint(_slab_statistics, head, *slab, use_reentrant=False)  # recomputed if the entropy is in the loss
+        for slab in zip(h.split(rows), targets.split(rows), strict=True)
+    ]
+    return {name: torch.cat([slab[name] for slab in slabs]) for name in slabs[0]}
+
+
+def _slab_statistics(head: Head, h: Tensor, targets: Tensor) -> dict[str, Tensor]:
+    log_p = head(h)
+    constant = log_p.detach()
+    return {
+        "entropy": -(log_p.exp() * log_p).sum(-1),
+        "log_sum_sq_probs": (2 * constant).logsumexp(-1),
+        "mean_logits": constant.mean(-1),
+        "is_top1": constant.argmax(-1) == targets,
+    }
 
 
 # --- classes, made once for every class of transformers that is converted --------------------------------------------
