@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from highrank import MoSHead
+from highrank import MoCHead, MoSHead
+from highrank.heads import DOCHead
 
 
 def make(n_components=3, bias=True, dtype=torch.float64):
@@ -90,3 +91,9 @@ def test_only_plain_linear_layers_are_accepted():
     for layer in (Quantised(9, 37), nn.Embedding(37, 9)):
         with pytest.raises(TypeError, match=type(layer).__name__):
             MoSHead.from_linear(layer, 2)
+
+
+@pytest.mark.parametrize("head", [MoCHead, DOCHead])
+def test_other_heads_do_not_make_a_mixture_of_softmaxes_instead(head):
+    with pytest.raises(TypeError, match=head.__name__):
+        head.from_linear(nn.Linear(9, 37), 3)

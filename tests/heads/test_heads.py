@@ -294,6 +294,14 @@ def test_init_mixture_fits_the_scale_after_another_initialisation():
     assert (embedding.weight == 0.01).all()
 
 
+@pytest.mark.parametrize("head_type", [SoftmaxHead, MoCHead, MoSHead])
+def test_init_mixture_draws_the_layers_below_the_embedding(head_type):
+    head = head_type(IN, embed_dim=D, vocab_size=V, n_components=K)
+    nn.init.zeros_(head.latent.weight)
+    head.init_mixture()
+    assert head.latent.weight.std() > 0.1
+
+
 @pytest.mark.parametrize("name", HEADS)
 @pytest.mark.parametrize("head_dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)

@@ -102,9 +102,9 @@ class MoSHead(Head):
         if isinstance(self.scale, Tensor):
             self.scale.copy_(_fitting_scale(self.weight))
 
-    @staticmethod
+    @classmethod
     def from_linear(
-        linear: nn.Linear, n_components: int, *, impl: Impl = "auto", slab_bytes: int | None = None
+        cls, linear: nn.Linear, n_components: int, *, impl: Impl = "auto", slab_bytes: int | None = None
     ) -> "ResidualMoSHead":
         """Return a mixture with exactly the distribution of softmax(linear(g)), whose components separate in training.
 
@@ -114,6 +114,8 @@ class MoSHead(Head):
         >>> head.log_prob(torch.randn(5, 64)).shape
         torch.Size([5, 1000])
         """
+        if not issubclass(ResidualMoSHead, cls):  # MoCHead inherits this method
+            raise TypeError(f"from_linear makes a mixture of softmaxes, not a {cls.__name__}: call MoSHead.from_linear")
         # Quantised layers are subclasses of nn.Linear or have weights of another type; the loss would misread them.
         if type(linear) is not nn.Linear or type(linear.weight) is not nn.Parameter:
             raise TypeError(f"linear must be an nn.Linear that is not quantised, got {type(linear).__name__}")

@@ -66,6 +66,11 @@ class SoftmaxHead(Head):
         self.weight = tied_or_new_embedding(weight, vocab_size, embed_dim)
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
 
+    def init_mixture(self) -> None:
+        """Draw `latent`, if there is one, like `nn.Linear`; `MoSHead.init_mixture` says when to call it."""
+        if self.latent is not None:
+            self.latent.reset_parameters()
+
     def context(self, g: Tensor) -> Tensor:
         """Return the context vector h (..., D)."""
         h = cast_for_product(g, self.weight if self.latent is None else self.latent.weight)
