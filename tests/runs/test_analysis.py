@@ -53,6 +53,12 @@ def test_runs_without_weights_are_named_before_the_analysis(place):
     assert not stages
 
 
+@pytest.mark.parametrize("tokens", [-5, 0, 1])
+def test_too_few_tokens_are_an_error(place, tokens):
+    with pytest.raises(UserError, match="at least 2 tokens"):
+        analyze_runs(place / "mos", tokens=tokens)
+
+
 def test_only_mos_exceeds_rank_d_plus_2(record):
     softmax, moc, mos = record.models
     assert softmax.rank_bound == moc.rank_bound == 8

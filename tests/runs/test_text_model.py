@@ -90,3 +90,9 @@ def test_impossible_sampling_is_an_error(model, options):
 def test_an_empty_text_is_an_error(model, method):
     with pytest.raises(UserError, match="empty"):
         getattr(model, method)("")
+
+
+def test_loading_a_run_draws_no_random_numbers(model):
+    before = torch.get_rng_state()
+    highrank.load(model.run.folder)
+    assert torch.equal(torch.get_rng_state(), before)

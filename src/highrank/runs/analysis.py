@@ -58,7 +58,8 @@ def analyze_runs(
             raise UserError(f"{paths[0]} and {path} were trained on different texts: analyse them one at a time.")
     for path in paths:  # before the first analysis, which may take minutes
         Run(path).require_weights()
-    tokens = tokens or default_tokens(device, default_rows(corpus.vocab_size))
+    if tokens is None:
+        tokens = default_tokens(device, default_rows(corpus.vocab_size))
     ids = first_tokens(corpus.ids(split, tokens), tokens, split).to(device)
     return AnalysisRecord(
         corpus=Path(corpus.name).name,
@@ -119,6 +120,8 @@ def default_tokens(device: torch.device, rows: int | None) -> int | None:
 
 def first_tokens(ids: Tensor, count: int | None, source: str) -> Tensor:
     """Return at most `count` ids. Raise a UserError if they are too few to analyse."""
+    if count is not None and count < 2:
+        raise UserError(f"an analysis needs at least 2 tokens, not {count}.")
     ids = ids[:count]
     if len(ids) < 2:
         raise UserError(f"{source} has {len(ids)} tokens, but an analysis needs at least 2: use more text.")

@@ -56,7 +56,7 @@ def diagnose(
     is_run = Run(Path(model)).exists()
     if is_run and precision:
         raise UserError(f"{model} is a run, which is always diagnosed in float64: leave the precision out.")
-    if tokens and text is None:
+    if tokens is not None and text is None:
         raise UserError("a number of tokens needs a text to read.")
     content = None if text is None else read_text(text)
     on_stage(f"loading {model}", 0, None)
@@ -69,7 +69,8 @@ def diagnose(
     gradient = None
     predictions = None
     if content is not None:
-        tokens = tokens or default_tokens(device, subject.max_rows)
+        if tokens is None:
+            tokens = default_tokens(device, subject.max_rows)
         ids = first_tokens(subject.encode(content, tokens), tokens, str(text)).to(device)
         n_tokens = len(ids)
         if subject.head != "other":

@@ -137,7 +137,8 @@ def load(run: AnyPath, device: str | torch.device = "cpu") -> TextModel:
     opened = Run(Path(run))
     recipe = opened.language_recipe()
     words = opened.words()
-    model = build_model(recipe.model, len(words))
+    with torch.random.fork_rng(devices=[]):  # the initial weights are replaced: draw no numbers of the caller's
+        model = build_model(recipe.model, len(words))
     opened.load_weights(model)
     return TextModel(opened, recipe, model.to(find_device(device)).eval(), words)
 
