@@ -112,7 +112,9 @@ def _token_paragraph(record: DoctorRecord) -> str:
         consequence = "only a mixture of several components can put them first"
     words = ", ".join(repr(word) for word in record.never[:5])
     more = ", ..." if len(never.tokens) > 5 else ""
-    copies = f" Of these, {never.identical:,} have the same row as another token." if never.identical else ""
+    copies = ""
+    if never.identical:
+        copies = f" {never.identical:,} of these always tie with a token of the same row (and bias)."
     undecided = f" {count:,} more are undecided (listed in doctor.json)." if count else ""
     return (
         f"{len(never.tokens):,} {'token' if len(never.tokens) == 1 else 'tokens'} ({words}{more}) can never be the "
