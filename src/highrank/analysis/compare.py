@@ -99,7 +99,7 @@ def compare(
     split: str = "test",
     *,
     names: tuple[str, str] = ("A", "B"),
-    n: int = 20,
+    n: int = 5,
     top: int = 5,
     contains: str | None = None,
     on_stage: OnStage = no_stages,

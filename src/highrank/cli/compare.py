@@ -24,7 +24,7 @@ def compare(
     run_a: Annotated[Path, typer.Argument(metavar="RUN_A", help="A run folder, as made by 'highrank train'.")],
     run_b: Annotated[Path, typer.Argument(metavar="RUN_B", help="Another run, trained on the same corpus.")],
     split: Annotated[Literal["valid", "test", "train"], typer.Option(help="The text to read.")] = "test",
-    n: Annotated[int, typer.Option("--n", min=1, help="Number of steps to show, in each direction.")] = 20,
+    n: Annotated[int, typer.Option("--n", min=1, help="Number of steps to show, in each direction.")] = 5,
     top: Annotated[int, typer.Option(min=1, help="Number of words to show per distribution.")] = 5,
     contains: Annotated[
         str | None,

@@ -40,7 +40,10 @@ def export(
 
     if hf is not None:
         _print_size(hf, export_hf(Run(run), hf))
-        say(f"Load it in Python with:\n  import highrank.hf\n  AutoModelForCausalLM.from_pretrained({str(hf)!r})")
+        say(
+            "Load it in Python with:\n  import highrank.hf\n  from transformers import AutoModelForCausalLM\n"
+            f"  AutoModelForCausalLM.from_pretrained({str(hf)!r})"
+        )
         return
     output = output or Path("exports") / run.resolve().name
     files = export_run(Run(run), output, getattr(torch, dtype), parse_bytes(max_shard_size), averages_only)

@@ -48,7 +48,10 @@ def recipes(
         _print_descriptions(group)
     if names:
         name = chosen[0].name if len(chosen) == 1 else "NAME"
-        say(f"Train with 'highrank train {name}'; change a value with --set, as in --set model.n_components=5.")
+        say(
+            f"Train with 'highrank train {name}'; change a value with --set, as in --set model.n_components=5. "
+            "docs/recipes.md explains the settings."
+        )
     else:
         say("'highrank recipes NAME' shows every setting of a recipe, 'highrank train NAME' trains it.")
 

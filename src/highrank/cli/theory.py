@@ -40,7 +40,7 @@ def theory(
 ) -> None:
     """Check the paper's theory on a known language, and see how close each head comes to it for each D.
 
-    Takes a minute or two on a CPU. Ends with code 1 if a check fails. docs/theory.md explains every line.
+    Takes about half a minute on a CPU. Ends with code 1 if a check fails. docs/theory.md explains every line.
     """
     from functools import partial
 

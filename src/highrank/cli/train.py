@@ -44,7 +44,10 @@ def train(
         float, typer.Option(min=0.0, metavar="SECONDS", help="Time between checkpoints within an epoch.")
     ] = 120.0,
     graphs: Annotated[bool, typer.Option(help="Run training steps as CUDA graphs on an NVIDIA GPU.")] = True,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue a run from its last checkpoint.")] = False,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Continue the run in --out, or the latest one of the recipe, where it stopped."),
+    ] = False,
     init_from: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Start a new run with the best weights of another one.")
     ] = None,

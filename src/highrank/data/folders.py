@@ -23,9 +23,11 @@ def find_folder(name: str, data_dir: Path | None, suffix: str = ".txt") -> Path:
     files = {"text8": "the file text8", "one-billion-word": "the prepared corpus"}.get(
         name, f"train{suffix}, valid{suffix} and test{suffix}"
     )
+    has_archive = name in CORPORA and CORPORA[name].archive is not None
+    hint = f"'highrank data get {name}' downloads it." if has_archive else "'highrank data list' says where to get it."
     raise UserError(
         f"the corpus {name} was not found in {folder}: put {files} into {folder / name}, or set {DATA_VARIABLE} to "
-        "the folder that holds them. 'highrank data list' says where to get each corpus."
+        f"the folder that holds them. {hint}"
     )
 
 

@@ -17,7 +17,7 @@ QUANTITIES = [
 def dialog_table(runs: list[RecordedRun]) -> ResultTable:
     """Build table 4, on test. The training dialogs may differ from the paper's; records tell how many there were."""
     rows = [(Cell(code=recipe.name), _results(recipe, runs)) for recipe in RECIPES]
-    return ResultTable("recipe", QUANTITIES, rows, show_training=True)
+    return ResultTable("recipe", QUANTITIES, rows, show_training=True, transposed=True)
 
 
 def _results(recipe: DialogRecipe, runs: list[RecordedRun]) -> list[Result]:

@@ -82,6 +82,7 @@ class ResultTable:
     quantities: Sequence[Quantity]
     rows: Sequence[tuple[Cell, Sequence[Result]]]  # heading, and one result per quantity
     show_training: bool = False  # add a column with the training behind the first quantity
+    transposed: bool = False  # one column per row: for few rows with many quantities
 
     def entries(self, name: str) -> list[dict[str, Any]]:
         """Return one entry per number, for --json; `name` is that of the table."""
@@ -120,4 +121,5 @@ class ResultTable:
             if self.show_training:
                 cells.append(results[0].training())
             rows.append(cells)
-        return Table(columns, rows)
+        table = Table(columns, rows)
+        return table.transpose() if self.transposed else table

@@ -40,6 +40,15 @@ class Table:
     rows: Sequence[Sequence[Cell]]
     caption: str = ""
 
+    def transpose(self) -> "Table":
+        """Return the table with its columns as rows."""
+        corner, *columns = self.columns
+        heads = [Column(row[0].code + row[0].text) for row in self.rows]
+        rows = [
+            [Cell(column.name), *cells] for column, *cells in zip(columns, *(row[1:] for row in self.rows), strict=True)
+        ]
+        return Table([corner, *heads], rows, self.caption)
+
     @property
     def has_records(self) -> bool:
         """Whether any cell is a result with a record."""

@@ -26,7 +26,7 @@ def compare_runs(
     b: AnyPath,
     *,
     split: str = "test",
-    n: int = 20,
+    n: int = 5,
     top: int = 5,
     contains: str | None = None,
     data_dir: AnyPath | None = None,

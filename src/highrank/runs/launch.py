@@ -170,5 +170,6 @@ def _check_same_recipe(run: Run, name: str, settings: Sequence[str], data_dir: P
     ]
     if changes:
         raise UserError(
-            f"{run.folder} was started with {'; '.join(changes)}: resume it without changes, or start a new run."
+            f"{run.folder} was started with {'; '.join(changes)}: resume it without changes, name another "
+            "run, or start a new one."
         )

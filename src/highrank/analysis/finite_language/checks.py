@@ -228,8 +228,9 @@ def mos_exceeds_the_bound(enough: int, full_rank: int, points: list[Point], extr
     lower = [fit.embed_dim for fit in fits if fit.kl < floors[fit.embed_dim] - 1e-15]
     return Check(
         "MoS, fitted",
-        f"The rank of a MoS can exceed D + {extra}, and its KL can be below the lower bound of the softmax.",
-        f"{len(high)} of {len(free)} ranks above D + {extra}; KL below that bound at D = {_join(lower) or '(none)'}",
+        f"The rank of a MoS can exceed D + {extra}.",
+        f"{len(high)} of {len(free)} ranks above D + {extra}; KL below the lower bound of the softmax at D = "
+        f"{_join(lower) or '(none)'}",
         bool(high) if free else None,
     )
 
