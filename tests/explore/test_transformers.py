@@ -47,6 +47,21 @@ def test_a_text_can_be_edited_where_the_cache_cannot_be_shortened(tmp_path, fami
     assert [s.nll for s in changed.scores] == pytest.approx([s.nll for s in fresh.scores], abs=1e-4)
 
 
+def test_an_error_in_the_model_does_not_change_later_predictions(explorer, folder):
+    explorer.read(TEXT, 0)
+    hook = explorer.model.model.model.layers[-1].register_forward_pre_hook(fail)
+    with pytest.raises(torch.OutOfMemoryError):
+        explorer.read("w1 w5 w3 w2 w4", 0)
+    hook.remove()
+    fresh = Explorer(open_model(folder, CPU)).read(f"{TEXT} w7", 0)
+    again = explorer.read(f"{TEXT} w7", 0)
+    assert [score.nll for score in again.scores] == pytest.approx([score.nll for score in fresh.scores], abs=1e-4)
+
+
+def fail(*arguments):
+    raise torch.OutOfMemoryError
+
+
 def test_tokens_know_their_place_in_the_text(explorer):
     assert [TEXT[token.start : token.end] for token in explorer.model.tokens(TEXT)] == TEXT.split()
 

@@ -214,13 +214,15 @@ class TransformersModel:
         shared = next((i for i, (a, b) in enumerate(zip(self._ids, ids, strict=False)) if a != b), len(self._ids))
         if shared >= len(ids):
             return
-        if self._cache is not None and shared < len(self._ids):
-            self._cache = shortened(self._cache, len(self._ids) - shared)
-        if self._cache is None:  # read everything, also for models without a cache
+        cache = self._cache
+        self._cache = None  # an error in the model, such as a lack of memory, would leave it half extended
+        if cache is not None and shared < len(self._ids):
+            cache = shortened(cache, len(self._ids) - shared)
+        if cache is None:  # read everything, also for models without a cache
             shared = 0
         body = self.model if self.head is None else self.model.base_model
-        cache = {} if self._cache is None else {"past_key_values": self._cache}
-        output = body(torch.tensor([ids[shared:]], device=self._outputs.device), use_cache=True, **cache)
+        options = {} if cache is None else {"past_key_values": cache}
+        output = body(torch.tensor([ids[shared:]], device=self._outputs.device), use_cache=True, **options)
         new = output.logits[0] if self.head is None else output.last_hidden_state[0]
         self._outputs = torch.cat([self._outputs[:shared], new]) if shared else new
         self._cache = getattr(output, "past_key_values", None)
