@@ -40,6 +40,13 @@ def test_the_vocabulary_keeps_the_most_frequent_words():
     assert set(token_texts(trained("word", max_vocab=4))) == {UNK, EOS, "the", "dog"}
 
 
+def test_spaces_beside_an_end_of_line_are_kept():
+    characters = codec(trained("char"), "char")
+    with_name = characters.encode(f"a {EOS} b")
+    assert with_name == characters.encode("a \n b")
+    assert len(with_name.ids) == 5
+
+
 def test_lower_casing_also_applies_to_later_text():
     assert trained("word", lower=True).encode("THE Dog").tokens == ["the", "dog"]
 

@@ -133,7 +133,7 @@ class TextCodec:
 
         Raise a UserError for an unknown word if the vocabulary has no `<unk>`.
         """
-        first, *rest = re.split(rf" ?{EOS} ?|\n", text)
+        first, *rest = re.split(rf"{EOS}|\n", text)
         ids, unknown = self._encode_line(first)
         for line in rest:
             ids.append(self.eos if self.eos is not None else self.index.get(" ", 0))

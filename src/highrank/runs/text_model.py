@@ -122,7 +122,7 @@ class TextModel:
 
     def _new_line(self, text: str) -> Tensor:
         """Return the ids of a text, preceded by the end of a line, from which the first token is predicted."""
-        ids = self.encode("\n" + text)  # not `<eos>`: encoding it also drops a space after it
+        ids = self.encode("\n" + text)
         if len(ids) < 2:
             raise UserError("the text is empty: give at least one word.")
         return ids
