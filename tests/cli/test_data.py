@@ -59,7 +59,7 @@ def test_pydoc_needs_no_copy(tmp_path):
 
 def test_cache_counts_and_clears_only_its_own_files(tmp_path):
     cache = cache_folder()
-    own = [cache / "ids" / "ab.safetensors", cache / "dynamic" / "cd.safetensors", cache / "readings" / "ef.json"]
+    own = [cache / "dynamic" / "cd.safetensors", cache / "readings" / "ef.json"]
     own.append(cache / "dynamic" / ".cd.safetensors.12.tmp")  # of a process that was killed
     corpus = cache / "data" / "toy" / "train.txt"
     for file in (*own, corpus):
@@ -67,7 +67,7 @@ def test_cache_counts_and_clears_only_its_own_files(tmp_path):
         file.write_text("12345")
     rows = json.loads(highrank("data", "cache", "--json", cwd=tmp_path).stdout)
     usage = {Path(row["folder"]).name: (row["files"], row["bytes"]) for row in rows}
-    assert usage == {"ids": (1, 5), "dynamic": (2, 10), "readings": (1, 5)}
+    assert usage == {"dynamic": (2, 10), "readings": (1, 5)}
     highrank("data", "cache", "--clear", cwd=tmp_path)
     assert [path for path in cache.rglob("*") if path.is_file()] == [corpus]
 

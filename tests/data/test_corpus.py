@@ -6,12 +6,10 @@ import torch
 from highrank.data.catalog import PENN, WIKITEXT_2
 from highrank.data.corpus import (
     EOS,
-    cache_file,
     check_counts,
     load_corpus,
     read_corpus,
 )
-from highrank.data.folders import cache_folder
 from highrank.errors import UserError
 
 
@@ -64,30 +62,10 @@ def test_cached_ids_equal_those_of_the_text(tmp_path):
     assert again.splits["train"].dtype == torch.int64
 
 
-def test_ids_come_from_the_cache(tmp_path):
-    folder = write(tmp_path / "c")
-    words_file = cache_file(read_corpus(folder).fingerprint).with_suffix(".json")
-    words_file.write_text(words_file.read_text().replace('"d"', '"cached"'))
-    assert "cached" in read_corpus(folder).words
-
-
-def test_changed_text_does_not_meet_old_ids(tmp_path):
-    folder = write(tmp_path / "c")
-    read_corpus(folder)
-    write(folder, train="z z\n")
-    assert read_corpus(folder).words[0] == "z"
-
-
 def test_reading_leaves_nothing_beside_the_text(tmp_path):
     folder = write(tmp_path / "c")
     read_corpus(folder)
     assert sorted(p.name for p in folder.iterdir()) == ["test.txt", "train.txt", "valid.txt"]
-
-
-def test_a_cache_that_cannot_be_written_does_not_stop_reading(tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert read_corpus(write(tmp_path / "c")).words[0] == "b"
 
 
 def test_fingerprints_differ_by_text_and_level(tmp_path):
@@ -95,14 +73,6 @@ def test_fingerprints_differ_by_text_and_level(tmp_path):
     folders = [write(tmp_path / name, **text) for name, text in texts.items()]
     prints = {read_corpus(folder, level).fingerprint for folder in folders for level in ("word", "char")}
     assert len(prints) == 4
-
-
-def test_a_damaged_cache_is_ignored(tmp_path):
-    folder = write(tmp_path / "c")
-    first = read_corpus(folder)
-    for file in (cache_folder() / "ids").iterdir():
-        file.write_bytes(file.read_bytes()[:20])
-    assert torch.equal(read_corpus(folder).splits["train"], first.splits["train"])
 
 
 @pytest.mark.parametrize(

@@ -132,15 +132,6 @@ def test_a_damaged_line_is_an_error(run, toy_corpus):
         record(run, toy_corpus)
 
 
-def test_a_line_that_was_cut_short_is_ignored_and_computed_again(run, toy_corpus):
-    first = record(run, toy_corpus, "cache")
-    path = run.folder / "evaluations.jsonl"
-    path.write_bytes(path.read_bytes()[:-20])  # as after a kill, or on a full disk
-    assert record(run, toy_corpus).cache is None
-    assert stages_of(run, toy_corpus, "cache") == ["test, cache"]
-    assert record(run, toy_corpus).cache.test_ppl == first.cache.test_ppl
-
-
 def test_a_record_of_another_run_or_a_later_state_is_not_replaced(run, toy_corpus, tmp_path):
     path = tmp_path / "record.json"
     result = record(run, toy_corpus)

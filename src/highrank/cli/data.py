@@ -138,7 +138,7 @@ def cache(
 ) -> None:
     """Show how much is cached for later commands, or delete it.
 
-    Everything in the cache can be computed again: tokenised text in seconds, gradient statistics in minutes.
+    Everything in the cache can be computed again, in minutes.
     """
     from highrank.runs.disk_cache import cache_usage, clear_cache
 

@@ -5,9 +5,7 @@ train, valid and test, as in the paper's code. At character level every characte
 tokenizer (`own_text.py`) is read with that instead.
 """
 
-import contextlib
 import hashlib
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,7 +17,7 @@ from torch import Tensor
 
 from highrank.data import tokenizer as tokenizers
 from highrank.data.catalog import CORPORA, EOS, ONE_BILLION_WORD, SPLITS, UNK, CorpusInfo, Level, corpus_info
-from highrank.data.folders import cache_folder, find_folder, own_folder
+from highrank.data.folders import find_folder, own_folder
 from highrank.data.indexed import IndexedText
 from highrank.data.own_text import Description, read_description
 from highrank.data.prepared import is_prepared, read_prepared
@@ -27,7 +25,6 @@ from highrank.data.pydoc import pydoc_lines
 from highrank.data.shards import billion_word_extent
 from highrank.data.text8 import ALPHABET, split_text8, text8_extent, text8_file
 from highrank.errors import UserError, nearest
-from highrank.files import read_tensors, write_json, write_tensors
 
 Tokenized = tuple[list[str], dict[str, Tensor]]  # the vocabulary by id, and the ids of each split
 
@@ -84,10 +81,7 @@ class Corpus:
 
 
 def load_corpus(name: str, data_dir: Path | None = None, level: Level = "word") -> Corpus:
-    """Load a corpus of the catalog, checking its counts, any folder with the three files, or a prepared corpus.
-
-    Ids are cached under a fingerprint of the text.
-    """
+    """Load a corpus of the catalog, checking its counts, any folder with the three files, or a prepared corpus."""
     if name not in CORPORA:
         if folder := own_folder(name, data_dir):
             return read_corpus(folder, level)
@@ -120,7 +114,6 @@ def _pydoc_corpus() -> Corpus:
 
 
 def _text8_corpus(folder: Path) -> Corpus:
-    """Read text8. Its ids are not cached: a cache would be four times as large as the text."""
     path = text8_file(folder)
     assert path is not None
     text = _read_bytes(path)
@@ -163,11 +156,8 @@ def read_corpus(folder: Path, level: Level = "word", name: str = "") -> Corpus:
     for text in texts.values():
         digest.update(hashlib.sha256(text).digest())
     fingerprint = digest.hexdigest()[:16]
-    tokenized = _read_cached(fingerprint)
-    if tokenized is None:
-        decoded = {split: _decode(text, folder / f"{split}.txt") for split, text in texts.items()}
-        tokenized = _tokenize(decoded, level, tokenizer)
-        _write_cached(fingerprint, *tokenized)
+    decoded = {split: _decode(text, folder / f"{split}.txt") for split, text in texts.items()}
+    tokenized = _tokenize(decoded, level, tokenizer)
     n_bytes = {split: len(text) for split, text in texts.items()}
     return Corpus(name or str(folder), level, *tokenized, fingerprint, tokenizer=tokenizer, n_bytes=n_bytes)
 
@@ -245,31 +235,3 @@ def _decode(data: bytes, path: Path) -> str:
     if not text.strip():
         raise UserError(f"{path} is empty: get the file again.")
     return text
-
-
-# --- the cache of ids ------------------------------------------------------------------------------------------------
-# It holds ids as safetensors and the vocabulary as JSON, in the user's cache folder rather than beside the text.
-# File names contain the fingerprint, so changed text never matches old ids.
-
-
-def cache_file(fingerprint: str) -> Path:
-    """Return the path of the cached ids of a text."""
-    return cache_folder() / "ids" / f"{fingerprint}.safetensors"
-
-
-def _read_cached(fingerprint: str) -> Tokenized | None:
-    file = cache_file(fingerprint)
-    try:
-        words = json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))
-        splits = read_tensors(file, "cached corpus")
-        return words, {split: splits[split].long() for split in SPLITS}
-    except (OSError, ValueError, KeyError):
-        return None  # missing or damaged (a UserError is a ValueError): read the text itself
-
-
-def _write_cached(fingerprint: str, words: list[str], splits: dict[str, Tensor]) -> None:
-    file = cache_file(fingerprint)
-    # If the cache cannot be written, tokenising again costs a second; failing would cost the user's command.
-    with contextlib.suppress(UserError):
-        write_tensors(file, {split: ids.int() for split, ids in splits.items()})
-        write_json(file.with_suffix(".json"), words)

@@ -1,4 +1,4 @@
-"""Results that commands cache in the user's cache folder: tokenised corpora, gradient statistics and readings.
+"""Results that commands cache in the user's cache folder: gradient statistics and readings.
 
 All of them can be computed again, so a damaged file or an unwritable folder costs time and is never an error. Corpora
 in the same folder (`data/`) belong to the user and are not touched.
@@ -24,7 +24,6 @@ from highrank.progress import OnProgress, no_progress
 from highrank.recipes.recipe import DynamicSettings
 
 KINDS = {  # name of the folder -> contents
-    "ids": "tokenised corpora",
     "dynamic": "gradient statistics of runs, for dynamic evaluation",
     "readings": "losses of runs, for compare",
 }

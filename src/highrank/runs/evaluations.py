@@ -52,8 +52,9 @@ class EvaluationLog:
         self.path = run.folder / "evaluations.jsonl"
         self.updates = updates
         self.device = device
+        self._text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
         try:
-            lines = [from_json(Line, json.loads(line)) for line in self._complete_lines()]
+            lines = [from_json(Line, json.loads(line)) for line in self._text.splitlines()]
         except ValueError as error:
             raise UserError(f"{self.path} is damaged ({error}): delete it to compute the results again.") from None
         self.lines = {(line.result, line.split): line for line in lines if line.updates == updates}
@@ -70,15 +71,9 @@ class EvaluationLog:
                 seconds = time.perf_counter() - start
                 machine = Provenance(**provenance(self.device))
                 line = Line(self.updates, result, split, settings, ppl, seconds, machine, tuning)
-                write_text(self.path, "".join([*self._complete_lines(), json.dumps(to_json(line)) + "\n"]))
+                self._text += json.dumps(to_json(line)) + "\n"
+                write_text(self.path, self._text)
                 self.lines[result, split] = line
-
-    def _complete_lines(self) -> list[str]:
-        """Return the lines of the file, each with its line break, without one that a kill or a full disk cut short."""
-        if not self.path.exists():
-            return []
-        lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
-        return [line for line in lines if line.endswith("\n")]
 
     def add_to(self, record: RunRecord) -> RunRecord:
         """Return `record` with every result of which both splits are finished."""
