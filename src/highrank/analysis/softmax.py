@@ -64,6 +64,7 @@ def analyze_softmax(
     on_stage(f"singular values of a {dim + 2:,} x {dim + 2:,} matrix", 0, None)
     # The leading square of the R factor of [W -1 b] is the R factor of [W -1].
     varying_values = singular_values(left[1:, 1:] @ right[: dim + 1, : dim + 1].T).cpu()
+    # Rolled, the columns of [W -1 b] have the order of [b W -1], which matches that of [1 H z].
     values = singular_values(left @ right.roll(1, dims=1).T).cpu()[: min(tokens, vocabulary)]
     return observer.result(
         values,

@@ -239,7 +239,11 @@ class DialogBatches:
             yield self.build(examples)
 
     def build(self, examples: np.ndarray) -> Batch:
-        """Build the batch of these examples, which must share a bucket."""
+        """Build the batch of these examples, which must share a bucket.
+
+        An utterance of n words is stored as <same> w_1 ... w_n. These n + 1 positions are a response's inputs, with
+        <bos> in place of <same>. Its targets are one position further on, where <eos> follows the last word.
+        """
         length_s = int(self.context_lengths[examples[0]])
         length_t = int(self.response_lengths[examples[0]])
         filler = np.full(self.batch_size - len(examples) if self.fill else 0, examples[0])

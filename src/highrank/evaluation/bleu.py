@@ -21,6 +21,7 @@ it also takes 5-grams as the order above N whatever N is, and in smoothing 4 cou
 import math
 from collections import Counter
 from collections.abc import Hashable, Sequence
+from statistics import geometric_mean
 from typing import NamedTuple
 
 import numpy as np
@@ -64,7 +65,7 @@ def sentence_bleu(hypothesis: Sentence, reference: Sentence) -> list[float]:
         return [0.0] * MAX_ORDER
     precisions = smooth_precisions(matches, totals)
     penalty = brevity_penalty(len(hypothesis), len(reference))
-    return [penalty * _geometric_mean(precisions[:order]) for order in range(1, MAX_ORDER + 1)]
+    return [penalty * geometric_mean(precisions[:order]) for order in range(1, MAX_ORDER + 1)]
 
 
 def smooth_precisions(matches: Sequence[float], totals: Sequence[int]) -> list[float]:
@@ -110,7 +111,7 @@ def corpus_bleu(hypotheses: Sequence[Sentence], references: Sequence[Sequence[Se
         if match == 0:
             replacement /= 2
         precisions.append((match or replacement) / total)
-    return brevity_penalty(hypothesis_length, reference_length) * _geometric_mean(precisions)
+    return brevity_penalty(hypothesis_length, reference_length) * geometric_mean(precisions)
 
 
 def count_ngrams(hypothesis: Sentence, references: Sequence[Sentence], max_order: int) -> NgramCounts:
@@ -136,7 +137,3 @@ def brevity_penalty(hypothesis_length: int, reference_length: int) -> float:
 
 def _ngrams(sentence: Sentence, order: int) -> Counter[tuple[Hashable, ...]]:
     return Counter(zip(*(sentence[start:] for start in range(order)), strict=False))
-
-
-def _geometric_mean(values: Sequence[float]) -> float:
-    return math.exp(sum(map(math.log, values)) / len(values))

@@ -11,8 +11,6 @@ from highrank.report import paper
 from highrank.report.records import RecordedRun
 from highrank.report.results import NOT_RUN, PERPLEXITY, Quantity, Result, ResultTable
 from highrank.report.table import Cell, Column, Table
-from highrank.runs.record import Adaptation, RunRecord
-from highrank.training.state import StageResult
 
 CORPORA = {"ptb": "Penn Treebank", "wt2": "WikiText-2"}
 HEADS = {"softmax": "AWD-LSTM", "moc": "AWD-LSTM-MoC", "mos": "AWD-LSTM-MoS"}
@@ -29,19 +27,19 @@ TEN_MINUTES = (500.0, 630.0)  # seconds of training
 def result_in_state(run: RecordedRun, state: str) -> Result:
     """Return the perplexities of a run in one of STATES; without numbers if it has none."""
     record = run.record
-    reached: StageResult | RunRecord = record.stages[0] if state == "trained" else record
-    scores: StageResult | RunRecord | Adaptation | None = reached
-    remark = ""
-    if state == "finetuned" and not run.is_finetuned:
-        scores = None
-    if state in ("cache", "dynamic"):
-        both = (record.cache, record.cache_tuned) if state == "cache" else (record.dynamic, record.dynamic_tuned)
-        scores = adaptation = min(filter(None, both), key=lambda one: one.valid_ppl, default=None)
-        remark = "settings tuned on valid" if adaptation and adaptation.tuning else ""
-    if scores is None:
+    if state == "trained":
+        first = record.stages[0]
+        return Result(ours=(first.valid_ppl, first.test_ppl), origin=run.origin(first.epochs, first.seconds))
+    if state == "finetuned":
+        if not run.is_finetuned:
+            return Result()
+        return Result(ours=(record.valid_ppl, record.test_ppl), origin=run.origin(record.epochs, record.seconds))
+    both = (record.cache, record.cache_tuned) if state == "cache" else (record.dynamic, record.dynamic_tuned)
+    best = min(filter(None, both), key=lambda one: one.valid_ppl, default=None)
+    if best is None:
         return Result()
-    origin = run.origin(reached.epochs, reached.seconds, remark)
-    return Result(ours=(scores.valid_ppl, scores.test_ppl), origin=origin)
+    remark = "settings tuned on valid" if best.tuning else ""
+    return Result(ours=(best.valid_ppl, best.test_ppl), origin=run.origin(record.epochs, record.seconds, remark))
 
 
 def final_result(run: RecordedRun) -> Result:
