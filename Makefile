@@ -1,5 +1,5 @@
 # `make quickstart` and `make test` are all a newcomer needs. Each target sets up .venv first, which takes no time when it is up to date.
-.PHONY: quickstart test test-oldest check format docs clean
+.PHONY: quickstart test test-oldest test-newest check format docs clean
 
 quickstart:
 	@./setup.sh doctor,explore,text
@@ -9,12 +9,16 @@ test:
 	@./setup.sh dev
 	@OMP_NUM_THREADS=1 .venv/bin/python -m pytest -n auto --maxprocesses 8
 
-# The oldest versions that pyproject.toml allows. torch brings its CUDA libraries: a download of several gigabytes.
-test-oldest:
+# The oldest and the newest versions that pyproject.toml allows. torch brings its CUDA libraries: a download of several
+# gigabytes.
+test-oldest: resolution = lowest-direct
+test-newest: resolution = highest
+test-oldest test-newest: venv = .venv-$(@:test-%=%)
+test-oldest test-newest:
 	@./setup.sh dev
-	@.venv/bin/uv venv --quiet --clear --python .venv/bin/python .venv-oldest
-	@VIRTUAL_ENV=.venv-oldest .venv/bin/uv pip install --quiet --resolution lowest-direct -e ".[dev]"
-	@OMP_NUM_THREADS=1 .venv-oldest/bin/python -m pytest -n auto --maxprocesses 8
+	@.venv/bin/uv venv --quiet --clear --python .venv/bin/python $(venv)
+	@VIRTUAL_ENV=$(venv) .venv/bin/uv pip install --quiet --resolution $(resolution) -e ".[dev]"
+	@OMP_NUM_THREADS=1 $(venv)/bin/python -m pytest -n auto --maxprocesses 8
 
 check:
 	@./setup.sh dev
@@ -36,4 +40,4 @@ docs:
 	@echo "Written to site/index.html"
 
 clean:
-	rm -rf .venv .venv-oldest .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf .venv .venv-oldest .venv-newest .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
