@@ -17,6 +17,11 @@ def test_a_missing_corpus_names_the_folder_and_the_variable(tmp_path):
         find_folder("penn", None)
 
 
+def test_a_missing_corpus_that_can_be_downloaded_names_the_command(tmp_path):
+    with pytest.raises(UserError, match="highrank data get wikitext-2"):
+        find_folder("wikitext-2", tmp_path)
+
+
 def test_a_corpus_is_found_through_the_environment_variable(tmp_path, monkeypatch):
     monkeypatch.setenv("HIGHRANK_DATA", str(corpus(tmp_path / "penn").parent))
     assert find_folder("penn", None) == tmp_path / "penn"
