@@ -4,6 +4,8 @@ import warnings
 
 import pytest
 import torch
+import transformers
+from packaging.version import Version
 
 from helpers import TOY
 from hf_models import make_model, separate, some_ids, word_tokenizer
@@ -157,6 +159,10 @@ def test_a_model_with_an_adapter_is_not_converted():
 # --- TRL ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.skipif(
+    Version(transformers.__version__) < Version("5.10"),
+    reason="this Trainer also counts the first label of a text, which is not predicted",
+)
 @pytest.mark.parametrize("by_path", [False, True])
 def test_sft_trainer_trains_the_mixture(tmp_path, by_path):
     trl = pytest.importorskip("trl")
