@@ -51,6 +51,17 @@ def stages_of(run, corpus, *methods, interrupt_at=None, **options):
     return names
 
 
+def test_results_of_another_process_are_kept(run, toy_corpus):
+    def on_stage(stage, done, total):
+        if stage == "test, cache" and not other.exists():
+            other.write_text("")
+            record(run, toy_corpus, "dynamic")
+
+    other = run.folder / "other"
+    record(run, toy_corpus, "cache", on_stage=on_stage)
+    assert stages_of(run, toy_corpus, "cache", "dynamic") == []
+
+
 def test_results_equal_separate_evaluations(run, toy_corpus):
     result = record(run, toy_corpus, "dynamic", "cache", **TUNED)
     model = highrank.load(run.folder).model

@@ -52,9 +52,8 @@ class EvaluationLog:
         self.path = run.folder / "evaluations.jsonl"
         self.updates = updates
         self.device = device
-        self._text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
         try:
-            lines = [from_json(Line, json.loads(line)) for line in self._text.splitlines()]
+            lines = [from_json(Line, json.loads(line)) for line in self._read().splitlines()]
         except ValueError as error:
             raise UserError(f"{self.path} is damaged ({error}): delete it to compute the results again.") from None
         self.lines = {(line.result, line.split): line for line in lines if line.updates == updates}
@@ -71,9 +70,12 @@ class EvaluationLog:
                 seconds = time.perf_counter() - start
                 machine = Provenance(**provenance(self.device))
                 line = Line(self.updates, result, split, settings, ppl, seconds, machine, tuning)
-                self._text += json.dumps(to_json(line)) + "\n"
-                write_text(self.path, self._text)
+                # Read again: meanwhile another process may have added other results.
+                write_text(self.path, self._read() + json.dumps(to_json(line)) + "\n")
                 self.lines[result, split] = line
+
+    def _read(self) -> str:
+        return self.path.read_text(encoding="utf-8") if self.path.exists() else ""
 
     def add_to(self, record: RunRecord) -> RunRecord:
         """Return `record` with every result of which both splits are finished."""
