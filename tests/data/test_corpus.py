@@ -1,7 +1,6 @@
 import dataclasses
 
 import pytest
-import torch
 
 from highrank.data.catalog import PENN, WIKITEXT_2
 from highrank.data.corpus import (
@@ -51,15 +50,6 @@ def test_a_byte_order_mark_is_ignored(tmp_path):
 def test_at_character_level_every_character_is_a_token(tmp_path):
     corpus = read_corpus(write(tmp_path / "c", train="ab a\r\n"), level="char")
     assert [corpus.words[i] for i in corpus.splits["train"]] == ["a", "b", " ", "a", EOS]
-
-
-def test_cached_ids_equal_those_of_the_text(tmp_path):
-    folder = write(tmp_path / "c")
-    first = read_corpus(folder)
-    again = read_corpus(folder)
-    assert again.words == first.words
-    assert all(torch.equal(again.splits[s], first.splits[s]) for s in first.splits)
-    assert again.splits["train"].dtype == torch.int64
 
 
 def test_reading_leaves_nothing_beside_the_text(tmp_path):
